@@ -1,0 +1,1 @@
+"""Hotdesk for people: `%runai` magics, the `hotdesk` and `runai` commands, and the Python calls behind them."""

@@ -1,0 +1,1 @@
+"""JupyterHub's side of Hotdesk: configuration, roles, pages, and `make up` on one machine."""

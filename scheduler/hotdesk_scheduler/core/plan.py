@@ -1,0 +1,96 @@
+"""Decisions are values. A plan lists them in the order taken, stamped with the version of the snapshot it was computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotdesk_scheduler.core.model import Placement
+from hotdesk_scheduler.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start this pod there, now."""
+
+    workload_id: str
+    index: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Keep this place for the pod (None: give it up) until what is being released there is gone; the workload waits."""
+
+    workload_id: str
+    index: int
+    placement: Placement | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop this pod with notice. `beneficiary` is the workload id it is stopped for, None for limits and broken gangs."""
+
+    workload_id: str
+    index: int
+    reason: Reason
+    grace_s: float
+    beneficiary: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Stop this pod and keep `placement` nominated for it (consolidation); it ends running again, never pending."""
+
+    workload_id: str
+    index: int
+    placement: Placement
+    reason: Reason
+    grace_s: float
+    beneficiary: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Not started, and why. `position` is the place in the cluster's queue, 1 = next."""
+
+    workload_id: str
+    reason: Reason
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Lifecycle: this ended pod becomes pending again (attempt + 1), not before `not_before`."""
+
+    workload_id: str
+    index: int
+    not_before: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Lifecycle: the workload as a whole has come to `phase`."""
+
+    workload_id: str
+    phase: str
+    reason: Reason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Lifecycle: nothing of it is left (deleted, or its time after finishing is over): forget it."""
+
+    workload_id: str
+
+
+Decision = Start | Nominate | Stop | Move | Hold
+LifecycleDecision = Requeue | Finish | Remove | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `decide()` returns: decisions in the order taken, and what each project may have (for `why` and `list projects`)."""
+
+    version: int
+    decisions: tuple[Decision, ...]
+    fair_shares: tuple[tuple[str, int], ...] = ()
