@@ -1,1 +1,56 @@
-include /dev/null
+# The README's commands. `make up` and `make test` are all a newcomer needs; every target may be said twice.
+#
+#   make up       install what is missing, start Hotdesk in the foreground    PORT=8000 STATE=~/.local/state/hotdesk SIMULATE=2x8xV100-SXM2-32GB
+#   make down     stop everything: hub, scheduler, workspaces, jobs           STATE=
+#   make test     all tests, browser included
+#   make install  prepare .venv only
+#   make lint     ruff, mypy, import rules
+#   make bench    measure the figures the README claims, write build/bench.json
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+.PHONY: help up down passwords install test lint bench clean
+
+PORT ?= 8000
+STATE ?= $(HOME)/.local/state/hotdesk
+SIMULATE ?= auto
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+install:
+	@bash .ci/install hub
+
+up:
+	@bash .ci/install hub
+	exec $(BIN)/hotdesk-hub up --port $(PORT) --state $(STATE) --simulate $(SIMULATE)
+
+down:
+	@test -x $(BIN)/hotdesk-hub || { echo "Nothing is installed in $(VENV), so nothing of it runs."; exit 0; }
+	$(BIN)/hotdesk-hub down --state $(STATE)
+
+passwords:
+	@$(BIN)/hotdesk-hub passwords --state $(STATE)
+
+test:
+	@bash .ci/install dev
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+lint:
+	@bash .ci/install dev quiet
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench:
+	@bash .ci/install dev quiet
+	$(BIN)/python tests/bench/run.py
+
+clean:
+	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,33 @@
+"""What all tests share: `tests/` on the import path (builders, scheduler_fixture), and no leftovers of the developer's own set-up."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+if str(TESTS) not in sys.path:
+    sys.path.insert(0, str(TESTS))
+
+_OURS = ("HOTDESK_", "JUPYTERHUB_", "RUNAI_", "NO_COLOR", "FORCE_COLOR")
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads the settings or tokens of whoever runs it."""
+    for name in list(os.environ):
+        if name.startswith(_OURS):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with scenario files beside the checkout; tests that need it are skipped where it is not there."""
+    folder = TESTS.parent.parent / "shared"
+    if not (folder / "scenarios").is_dir():
+        pytest.skip("no ../shared/scenarios beside this checkout")
+    return folder
