@@ -1,0 +1,58 @@
+"""`make bench`: measures what the README claims on this machine, one line a figure, and writes build/bench.json.
+
+Figures are medians of several runs; where two things are compared they take turns in one run and the ratio is printed.
+Exit code 1 if a bar does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "bench")]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured value. `bar` None: told for information. Lower is better for all of them."""
+
+    name: str
+    value: float
+    unit: str
+    bar: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.bar is None or self.value <= self.bar
+
+
+def measurements() -> list[Callable[[], Iterator[Figure]]]:
+    from scheduler_figures import listing, resident, submit_to_first_line
+    from workspace_figures import workspace_ready
+
+    return [submit_to_first_line, listing, resident, workspace_ready]
+
+
+def main() -> int:
+    """Run all (or those whose name is given), print and write them."""
+    wanted = set(sys.argv[1:])
+    figures: list[Figure] = []
+    for measure in measurements():
+        if wanted and measure.__name__ not in wanted:
+            continue
+        for figure in measure():
+            figures.append(figure)
+            bar = "" if figure.bar is None else f"  (bar {figure.bar:g} {figure.unit}: {'holds' if figure.holds else 'DOES NOT HOLD'})"
+            print(f"{figure.name}: {figure.value:.3g} {figure.unit}{bar}", flush=True)
+    (ROOT / "build").mkdir(exist_ok=True)
+    rows = [asdict(figure) | {"holds": figure.holds} for figure in figures]
+    (ROOT / "build" / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")
+    return 0 if all(figure.holds for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
