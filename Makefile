@@ -50,7 +50,7 @@ lint:
 
 bench:
 	@bash .ci/install dev quiet
-	$(BIN)/python tests/bench/run.py
+	$(BIN)/python tests/bench/measure.py
 
 clean:
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -103,7 +103,7 @@ def scheduler_of(state: Path) -> psutil.Process:
 
 def listening_on(port: int) -> psutil.Process:
     for connection in psutil.net_connections("tcp"):
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr[1] == port and connection.pid:
             return psutil.Process(connection.pid)
     raise AssertionError(f"nothing listens on {port}")
 

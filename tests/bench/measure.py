@@ -9,25 +9,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "bench")]
 
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured value. `bar` None: told for information. Lower is better for all of them."""
-
-    name: str
-    value: float
-    unit: str
-    bar: float | None = None
-
-    @property
-    def holds(self) -> bool:
-        return self.bar is None or self.value <= self.bar
+from figure import Figure  # noqa: E402 - the path has to be set first
 
 
 def measurements() -> list[Callable[[], Iterator[Figure]]]:

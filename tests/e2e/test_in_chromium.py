@@ -1,0 +1,137 @@
+"""What a researcher sees in a browser, with screenshots kept under build/screenshots."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import hotdesk_up
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (Debian: apt install chromium)"),
+]
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+SLOW_MS = 90_000
+SHORT_JOB = "import time\nfor step in range(5):\n    print('step', step, flush=True)\n    time.sleep(0.2)"
+ASK_FOR_THREE_GPUS = """() => {
+  const whole = document.querySelector('[name=gpu_mode][value=whole]');
+  if (whole) whole.click();
+  const count = document.querySelector('[name=gpus]');
+  if (count) { count.value = 3; count.dispatchEvent(new Event('input', {bubbles: true})); }
+}"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hotdesk_up.RunningHotdesk]:
+    with hotdesk_up.hotdesk(tmp_path_factory.mktemp("hotdesk") / "state") as up:
+        yield up
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    context = browser.new_context(viewport={"width": 1280, "height": 860})
+    opened = context.new_page()
+    opened.set_default_timeout(SLOW_MS)
+    yield opened
+    context.close()
+
+
+def shot(page: Page, name: str) -> None:
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def log_in(page: Page, running: hotdesk_up.RunningHotdesk, user: str) -> None:
+    page.goto(f"{running.url}/hub/login")
+    page.fill("input[name=username]", user)
+    page.fill("input[name=password]", running.password(user))
+    shot(page, "1-log-in")
+    page.click("input[type=submit], button[type=submit]")
+    page.wait_for_url(re.compile(r"/hub/(home|spawn)|/user/"))
+
+
+def open_spawn_form(page: Page, running: hotdesk_up.RunningHotdesk) -> None:
+    page.goto(f"{running.url}/hub/spawn")
+    page.wait_for_selector("form select[name=project], form [name=project]", state="attached")
+
+
+def run_cell(page: Page, code: str) -> None:
+    """Types into the last cell of the open notebook and runs it."""
+    cell = page.locator(".jp-Notebook .jp-CodeCell .cm-content").last
+    cell.click()
+    page.keyboard.insert_text(code)
+    page.keyboard.press("Shift+Enter")
+
+
+def test_a_researcher_opens_a_workspace_on_half_a_gpu_and_submits_from_its_notebook(page: Page, running: hotdesk_up.RunningHotdesk) -> None:
+    log_in(page, running, "alice")
+    open_spawn_form(page, running)
+    page.select_option("[name=project]", "team-a")
+    page.wait_for_function("document.body.innerText.toLowerCase().includes('starts now')")
+    shot(page, "2-choose-a-share")
+    page.click("input[type=submit], button[type=submit]")
+    page.wait_for_url(re.compile(r"/user/alice/"))
+    page.wait_for_selector(".jp-Launcher, .jp-Notebook", state="visible")
+    shot(page, "3-workspace")
+    page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
+    page.wait_for_function("document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset.status === 'idle'")
+    run_cell(page, "%runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1")
+    page.wait_for_function("document.querySelector('.jp-Notebook').innerText.includes('submitted successfully')")
+    run_cell(page, "%runai list")
+    page.wait_for_function("document.querySelector('.jp-Notebook').innerText.includes('Showing jobs for project team-a')")
+    run_cell(page, "%runai list projects")
+    page.wait_for_function("document.querySelector('.jp-Notebook').innerText.includes('team-a')")
+    run_cell(
+        page, "%%runai submit cell1 -g 0.5\nimport time\nfor step in range(5):\n    print('step', step, flush=True)\n    time.sleep(0.2)"
+    )
+    page.wait_for_function("document.querySelector('.jp-Notebook').innerText.includes('Succeeded')")
+    shot(page, "4-notebook")
+    text = page.locator(".jp-Notebook").inner_text()
+    assert re.search(r"Interactive", text), "the workspace itself is listed as Interactive"
+    assert "SIMULATED" in text.upper()
+
+
+def test_a_workspace_that_must_wait_says_why_and_can_be_cancelled(page: Page, running: hotdesk_up.RunningHotdesk) -> None:
+    log_in(page, running, "bob")
+    open_spawn_form(page, running)
+    page.evaluate(ASK_FOR_THREE_GPUS)
+    page.wait_for_function("document.body.innerText.toLowerCase().includes('will wait')")
+    shot(page, "5-will-wait")
+    page.click("input[type=submit], button[type=submit]")
+    page.wait_for_url(re.compile(r"/hub/spawn-pending/"))
+    page.wait_for_function("/quota/i.test(document.body.innerText)")
+    shot(page, "6-waiting")
+    cancel = re.compile("cancel|stop", re.IGNORECASE)
+    page.get_by_role("button", name=cancel).or_(page.get_by_role("link", name=cancel)).first.click()
+    page.wait_for_url(re.compile(r"/hub/(home|spawn)"))
+    shot(page, "7-cancelled")
