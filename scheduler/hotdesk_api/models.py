@@ -154,6 +154,7 @@ class WorkloadOut(Wire):
     message: str = ""
     service_urls: list[str] = Field(default_factory=list)
     simulated: bool = False
+    created_by_cli: bool = Field(default=False, description="submitted with a command line (CLI or magic)")
     tier_requested: str = ""
     tier_verified: str = ""
 
