@@ -266,6 +266,7 @@ class Policy:
     grace_s: float = 30.0
     placement: str = "binpack"
     history_weight: float = 0.0
+    grant_take_up_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)

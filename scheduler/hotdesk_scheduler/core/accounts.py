@@ -1,0 +1,123 @@
+"""Who is charged: projects and departments as one tree, with their quotas, limits and running sums.
+
+Every rule on a project holds on its department too, so both are the same thing here. A project without a department stands beside
+the departments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hotdesk_scheduler.core.model import WHOLE_GPU, Department, Project, Quota
+from hotdesk_scheduler.core.quantities import GPU, RESOURCES, UNLIMITED, Vector
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """One project or department. The lists are indexed by resource; `fixed` is the non-preemptible part of `allocated`."""
+
+    name: str
+    parent: Account | None
+    quota: list[int]
+    limit: list[int]
+    weight: int
+    priority: int
+    created_at: float
+    project: Project | None = None
+    children: list[Account] = field(default_factory=list)
+    path: tuple[Account, ...] = ()
+    allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
+    fixed: list[int] = field(default_factory=lambda: [0, 0, 0])
+    requested: list[int] = field(default_factory=lambda: [0, 0, 0])
+    fair: list[int] = field(default_factory=lambda: [0, 0, 0])
+    share: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    @property
+    def is_department(self) -> bool:
+        return self.project is None
+
+    @property
+    def side(self) -> Account:
+        """The account beside the other departments: where branches of different departments part."""
+        return self.path[-1]
+
+    def charge(self, amount: Vector, fixed: bool, sign: int) -> None:
+        """Add (or take back, sign -1) an amount here and at the department."""
+        for account in self.path:
+            sums = account.allocated
+            sums[0] += sign * amount[0]
+            sums[1] += sign * amount[1]
+            sums[2] += sign * amount[2]
+            if fixed:
+                sums = account.fixed
+                sums[0] += sign * amount[0]
+                sums[1] += sign * amount[1]
+                sums[2] += sign * amount[2]
+
+
+def _levels(gpu: Quota, cpu: Quota, memory: Quota, over_quota: bool) -> tuple[list[int], list[int]]:
+    quotas = [UNLIMITED if q.quota is None else q.quota for q in (gpu, cpu, memory)]
+    limits = [UNLIMITED if q.limit is None else q.limit for q in (gpu, cpu, memory)]
+    if not over_quota:
+        limits = [min(limit, quota) for limit, quota in zip(limits, quotas, strict=True)]
+    return quotas, limits
+
+
+def _weight(written: int | None, gpu_quota: int) -> int:
+    if written is not None:
+        return written
+    return WHOLE_GPU if gpu_quota >= UNLIMITED else gpu_quota
+
+
+def _department(department: Department, projects: Iterable[Project]) -> Account:
+    quota, limit = _levels(department.gpu, department.cpu, department.memory, True)
+    if department.quota_is_sum:
+        parts = [p.gpu.quota for p in projects if p.department == department.name]
+        quota[GPU] = UNLIMITED if None in parts else sum(part or 0 for part in parts)
+    if not department.over_quota:
+        limit = [min(limit[r], quota[r]) for r in RESOURCES]
+    account = Account(
+        name=department.name,
+        parent=None,
+        quota=quota,
+        limit=limit,
+        weight=_weight(department.weight, quota[GPU]),
+        priority=department.priority,
+        created_at=department.created_at,
+    )
+    account.path = (account,)
+    return account
+
+
+def _project(project: Project, parent: Account | None) -> Account:
+    quota, limit = _levels(project.gpu, project.cpu, project.memory, project.over_quota)
+    account = Account(
+        name=project.name,
+        parent=parent,
+        quota=quota,
+        limit=limit,
+        weight=_weight(project.weight, quota[GPU]),
+        priority=project.priority,
+        created_at=project.created_at,
+        project=project,
+    )
+    account.path = (account, parent) if parent else (account,)
+    return account
+
+
+def seniority(account: Account) -> tuple[float, str]:
+    """Older first, then the name: how ties between projects are broken."""
+    return (account.created_at, account.name)
+
+
+def build(departments: Iterable[Department], projects: Iterable[Project]) -> tuple[dict[str, Account], list[Account]]:
+    """Projects by name, and the top level (departments, and projects without one), oldest first."""
+    projects = list(projects)
+    parents = {d.name: _department(d, projects) for d in departments}
+    accounts = {p.name: _project(p, parents.get(p.department or "")) for p in projects}
+    for account in sorted(accounts.values(), key=seniority):
+        if account.parent:
+            account.parent.children.append(account)
+    top = [a for a in (*parents.values(), *accounts.values()) if a.parent is None]
+    return accounts, sorted(top, key=seniority)

@@ -1,0 +1,74 @@
+"""Allocate: start what fits on free capacity, in order; plan on what is being released (scheduling.md 4)."""
+
+from __future__ import annotations
+
+from hotdesk_scheduler.core import limits, placement
+from hotdesk_scheduler.core.ledger import Ledger, Seat
+from hotdesk_scheduler.core.order import Line
+from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.rooms import BOTH, LATER
+
+
+def honour_nominations(ledger: Ledger) -> None:
+    """Start what waits at a place that is free by now, all pods of a workload together; give up places that are no more."""
+    by_workload: dict[str, list[Seat]] = {}
+    for seat in ledger.nominated.values():
+        by_workload.setdefault(seat.workload.id, []).append(seat)
+    for workload_id in sorted(by_workload):
+        seats = by_workload[workload_id]
+        if not all(_still_possible(seat) for seat in seats):
+            for seat in seats:
+                ledger.give_up_nomination(seat)
+            continue
+        pending = [seat for seat in seats if seat.pod.state.value == "pending"]
+        if len(pending) == len(seats):
+            _start_together(ledger, pending)
+
+
+def _still_possible(seat: Seat) -> bool:
+    room = seat.spot.later
+    return seat.spot.node.ready and min(room.free_gpus, room.cpu_millis, room.memory_mib, room.pods) >= 0
+
+
+def _start_together(ledger: Ledger, seats: list[Seat]) -> None:
+    checkpoint = ledger.checkpoint()
+    for seat in seats:
+        if not seat.spot.now.fits(seat.placement, seat.pod.request):
+            ledger.rollback(checkpoint)
+            return
+        ledger.start_nominated(seat)
+
+
+def allocate(ledger: Ledger, requests: Requests) -> list[Request]:
+    """Start what fits; returns the order in which requests came up that did not start, for queue positions."""
+    no_room: set[int] = set()
+    not_allowed: set[tuple[str, int]] = set()
+
+    def hopeless(request: Request) -> bool:
+        return request.shape in no_room or (request.account.name, request.shape) in not_allowed
+
+    for request in Line(requests.by_project, hopeless):
+        if request.surplus and not minimum_runs(ledger, request):
+            continue
+        if not limits.may_start(request):
+            not_allowed.add((request.account.name, request.shape))
+        elif not fit(ledger, request):
+            no_room.add(request.shape)
+    return []
+
+
+def fit(ledger: Ledger, request: Request) -> bool:
+    """Start it on what is free, or else nominate it on what is being released."""
+    if placement.place(ledger, request, BOTH) == len(request.pods):
+        return True
+    return bool(ledger.releasing) and placement.place(ledger, request, LATER) == len(request.pods)
+
+
+def minimum_runs(ledger: Ledger, request: Request) -> bool:
+    """Whether a surplus pod's workload has its minimum, on the plan as it stands (done pods count)."""
+    workload = request.workload
+    count = 0
+    for pod in workload.pods:
+        key = (workload.id, pod.index)
+        count += ledger.stays(workload, pod) or key in ledger.nominated or pod.state.value == "succeeded"
+    return count >= workload.min_pods

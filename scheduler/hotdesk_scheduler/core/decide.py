@@ -1,0 +1,27 @@
+"""One cycle: a snapshot in, a plan out (scheduling.md 4). Pure: the same input, in any order, gives the same plan."""
+
+from __future__ import annotations
+
+from hotdesk_scheduler.core.allocate import allocate, honour_nominations
+from hotdesk_scheduler.core.holds import holds
+from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import Policy, Snapshot
+from hotdesk_scheduler.core.plan import Plan
+from hotdesk_scheduler.core.requests import Requests
+
+
+def decide(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
+    """What to start, stop, move and hold. Every workload with pods that wait and do not start gets exactly one Hold."""
+    ledger, requests = cycle(snapshot, policy, now)
+    decisions = (*ledger.decisions.values(), *holds(ledger, requests))
+    fair = tuple(sorted((name, account.fair[0]) for name, account in ledger.projects.items()))
+    return Plan(snapshot.version, decisions, fair)
+
+
+def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Requests]:
+    """The steps of a cycle on a working copy; each works on the outcome of the one before it."""
+    ledger = Ledger(snapshot, policy, now)
+    honour_nominations(ledger)
+    requests = Requests(ledger)
+    allocate(ledger, requests)
+    return ledger, requests

@@ -1,0 +1,102 @@
+"""Why what waits is waiting: one Hold for each workload that has not its minimum, with its place in the queue (scheduling.md 6).
+
+A sentence names who holds what and what would change it. Equal requests of one project get the same sentence, so it is made once.
+"""
+
+from __future__ import annotations
+
+from hotdesk_scheduler.core import limits, sentences
+from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.ledger import Ledger, Seat
+from hotdesk_scheduler.core.model import Phase, PodState, Workload
+from hotdesk_scheduler.core.order import Line
+from hotdesk_scheduler.core.plan import Hold
+from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.sentences import Cluster
+
+
+def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
+    """Holds in the order of the queue: what waits for a release first, then the line, then what is in no line."""
+    found: list[Hold] = []
+    seen: set[str] = set()
+    started = {key[0] for key in ledger.decisions if key[2] == "start"}
+
+    def hold(workload_id: str, reason: Reason) -> None:
+        if workload_id not in seen:
+            seen.add(workload_id)
+            found.append(Hold(workload_id, reason, len(found) + 1))
+
+    for seat in sorted(ledger.nominated.values(), key=lambda s: (s.workload.created_at, s.workload.name, s.pod.index)):
+        if seat.pod.state is PodState.PENDING and seat.workload.id not in started:
+            hold(seat.workload.id, _waiting(ledger, seat))
+    cluster = Cluster(ledger)
+    why: dict[tuple[str, int], Reason] = {}
+    for request in waiting_line(ledger, requests):
+        if request.workload.id in seen:
+            continue
+        key = (request.account.name, request.shape)
+        if key not in why:
+            why[key] = reason_for(cluster, request)
+        hold(request.workload.id, why[key])
+    for workload in sorted(ledger.snapshot.workloads, key=lambda w: (w.created_at, w.name, w.id)):
+        if workload.id not in seen and workload.id not in started and (reason := _outside(ledger, workload)):
+            hold(workload.id, reason)
+    return found
+
+
+def waiting_line(ledger: Ledger, requests: Requests) -> list[Request]:
+    """What still lacks its minimum, in the order in which it would start if room came: each is charged as if it had started."""
+
+    def not_waiting(request: Request) -> bool:
+        key = (request.workload.id, request.pods[0].index)
+        return request.surplus or key in ledger.seats or key in ledger.nominated
+
+    line: list[Request] = []
+    for request in Line(requests.by_project, not_waiting):
+        line.append(request)
+        request.account.charge(request.ask, False, 1)
+    for request in line:
+        request.account.charge(request.ask, False, -1)
+    return line
+
+
+def reason_for(cluster: Cluster, request: Request) -> Reason:
+    """The main reason a request does not start, as the ledger stands after the cycle."""
+    excluded = sentences.excluded(cluster, request) or sentences.too_large(cluster, request)
+    if excluded:
+        return excluded
+    broken = limits.over_limit(request)
+    if broken:
+        return sentences.over_limit(broken[0], broken[1], request)
+    broken = limits.over_fixed_quota(request)
+    if broken:
+        return sentences.over_fixed_quota(broken[0], broken[1], request)
+    return sentences.no_room(cluster, request)
+
+
+def _waiting(ledger: Ledger, seat: Seat) -> Reason:
+    leaving = [s for s in ledger.seats.values() if s.rooms == 1 and s.spot is seat.spot and s.workload.id != seat.workload.id]
+    return sentences.waiting_for_release(seat, leaving)
+
+
+def _outside(ledger: Ledger, workload: Workload) -> Reason | None:
+    """Reasons of workloads that are in no line: unknown project, own pods still stopping, waiting to be tried again."""
+    if workload.phase is not Phase.ACTIVE:
+        return None
+    states = {pod.state for pod in workload.pods}
+    if not states & {PodState.PENDING, PodState.FAILED}:
+        return None
+    account: Account | None = ledger.projects.get(workload.project)
+    if account is None:
+        return sentences.unknown_project(workload)
+    if PodState.RELEASING in states and PodState.PENDING in states and not _has_minimum(ledger, workload):
+        return sentences.own_pods_stopping()
+    if PodState.FAILED in states and not _has_minimum(ledger, workload):
+        return sentences.backing_off(workload)
+    return None
+
+
+def _has_minimum(ledger: Ledger, workload: Workload) -> bool:
+    count = sum(ledger.stays(workload, pod) or pod.state is PodState.SUCCEEDED for pod in workload.pods)
+    return count >= workload.min_pods

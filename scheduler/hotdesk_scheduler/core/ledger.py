@@ -1,0 +1,239 @@
+"""The one mutable thing in the core: the working copy of a cycle, with incremental sums, checkpoint and rollback.
+
+It knows where every pod sits, what every account is charged, and what this plan has decided so far. Every change goes through
+`_change`, which logs its inverse, so that a step may try something and take it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hotdesk_scheduler.core import accounts, shares
+from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.model import (
+    HOLDING,
+    Phase,
+    Placement,
+    Pod,
+    PodState,
+    Policy,
+    Snapshot,
+    Workload,
+)
+from hotdesk_scheduler.core.plan import Decision, Move, Nominate, Start, Stop
+from hotdesk_scheduler.core.quantities import NOTHING, Vector, asked, held, plus
+from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.core.rooms import BOTH, LATER, NOW, Index, Spot
+
+PodKey = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """Where a pod is on the working copy. `rooms` says in which rooms it is held: BOTH runs, NOW is going, LATER is nominated."""
+
+    workload: Workload
+    pod: Pod
+    placement: Placement
+    spot: Spot
+    rooms: int
+    amount: Vector
+    started_now: bool = False
+    """Started by this plan: can be taken back without stopping anything."""
+
+
+class Ledger:
+    """Working copy of one snapshot. Build it with `Ledger(snapshot, policy, now)`."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.now = now
+        self.index = Index()
+        self.spots = [Spot(node, i, self.index) for i, node in enumerate(sorted(snapshot.nodes, key=lambda n: n.name))]
+        self.spot_of = {spot.node.name: spot for spot in self.spots}
+        self.smallest_gpu_mib = min((n.gpu_memory_mib for n in snapshot.nodes if n.gpus and n.ready), default=0)
+        self.capacity = self._capacity()
+        self.projects, self.top = accounts.build(snapshot.departments, snapshot.projects)
+        self.workloads = {w.id: w for w in snapshot.workloads}
+        self.seats: dict[PodKey, Seat] = {}
+        self.nominated: dict[PodKey, Seat] = {}
+        self.decisions: dict[tuple[str, int, str], Decision] = {}
+        self.beneficiaries: set[str] = set()
+        self.releasing = 0
+        self._log: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        for workload in snapshot.workloads:
+            self._take_in(workload)
+        shares.assign(self.top, self.capacity)
+        self._log.clear()
+
+    def _capacity(self) -> Vector:
+        ready = [s.node for s in self.spots if s.node.ready]
+        return (
+            sum(max(0, n.gpus * 1000 - n.foreign.gpu_millis) for n in ready),
+            sum(max(0, n.cpu_millis - n.foreign.cpu_millis) for n in ready),
+            sum(max(0, n.memory_mib - n.foreign.memory_mib) for n in ready),
+        )
+
+    def _take_in(self, workload: Workload) -> None:
+        account = self.projects.get(workload.project)
+        fixed = not workload.preemptible
+        wanted = NOTHING
+        for pod in workload.pods:
+            if pod.state in HOLDING and pod.placement:
+                leaving = pod.state is PodState.RELEASING
+                amount = self._sit(workload, pod, pod.placement, NOW if leaving else BOTH)
+                if not leaving:
+                    wanted = plus(wanted, amount)
+                    if account:
+                        account.charge(amount, fixed, 1)
+            if workload.phase is not Phase.ACTIVE:
+                continue
+            if pod.nominated and pod.state in (PodState.PENDING, PodState.RELEASING) and pod.nominated.node in self.spot_of:
+                amount = self._sit(workload, pod, pod.nominated, LATER)
+                wanted = plus(wanted, amount)
+                if account:
+                    account.charge(amount, fixed, 1)
+            elif pod.state is PodState.PENDING:
+                wanted = plus(wanted, asked(pod.request, self.smallest_gpu_mib))
+        if account:
+            requested = account.requested
+            requested[0] += wanted[0]
+            requested[1] += wanted[1]
+            requested[2] += wanted[2]
+
+    def _sit(self, workload: Workload, pod: Pod, placement: Placement, rooms: int) -> Vector:
+        amount = held(pod.request, placement)
+        spot = self.spot_of.get(placement.node)
+        if spot is None:
+            return amount
+        spot.change(rooms, placement, pod.request, 1)
+        seat = Seat(workload, pod, placement, spot, rooms, amount)
+        if rooms == LATER:
+            self.nominated[workload.id, pod.index] = seat
+        else:
+            self.seats[workload.id, pod.index] = seat
+            self.releasing += rooms == NOW
+        return amount
+
+    # --- changes -----------------------------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> int:
+        return len(self._log)
+
+    def rollback(self, checkpoint: int) -> None:
+        """Take back everything since the checkpoint."""
+        log = self._log
+        while len(log) > checkpoint:
+            inverse, arguments = log.pop()
+            inverse(*arguments)
+
+    def _room(self, spot: Spot, rooms: int, placement: Placement, pod: Pod, sign: int) -> None:
+        spot.change(rooms, placement, pod.request, sign)
+        self._log.append((spot.change, (rooms, placement, pod.request, -sign)))
+
+    def _charge(self, workload: Workload, amount: Vector, sign: int) -> None:
+        account = self.projects.get(workload.project)
+        if account:
+            account.charge(amount, not workload.preemptible, sign)
+            self._log.append((account.charge, (amount, not workload.preemptible, -sign)))
+
+    def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Set or (None) remove an entry, logging the inverse."""
+        old = table.get(key)
+        self._log.append((_restore, (table, key, old)))
+        _restore(table, key, value)
+
+    def _count_releasing(self, by: int) -> None:
+        self.releasing += by
+        self._log.append((self._uncount_releasing, (by,)))
+
+    def _uncount_releasing(self, by: int) -> None:
+        self.releasing -= by
+
+    def start(self, workload: Workload, pod: Pod, placement: Placement) -> None:
+        """Start a pending pod there now; it must fit in both rooms."""
+        spot = self.spot_of[placement.node]
+        amount = held(pod.request, placement)
+        self._room(spot, BOTH, placement, pod, 1)
+        self._charge(workload, amount, 1)
+        self._seat_started(workload, pod, placement, spot, amount)
+
+    def _seat_started(self, workload: Workload, pod: Pod, placement: Placement, spot: Spot, amount: Vector) -> None:
+        key = (workload.id, pod.index)
+        self._set(self.seats, key, Seat(workload, pod, placement, spot, BOTH, amount, started_now=True))
+        self._set(self.decisions, (*key, "start"), Start(workload.id, pod.index, placement))
+
+    def start_nominated(self, seat: Seat) -> None:
+        """Start a pod at the place it was nominated for; it must fit in `now` (it is in `later` and charged already)."""
+        self._room(seat.spot, NOW, seat.placement, seat.pod, 1)
+        self._set(self.nominated, (seat.workload.id, seat.pod.index), None)
+        self._seat_started(seat.workload, seat.pod, seat.placement, seat.spot, seat.amount)
+
+    def nominate(self, workload: Workload, pod: Pod, placement: Placement) -> None:
+        """Keep a place for a pod until what is being released there is gone; it counts as allocated."""
+        spot = self.spot_of[placement.node]
+        amount = held(pod.request, placement)
+        key = (workload.id, pod.index)
+        self._room(spot, LATER, placement, pod, 1)
+        self._charge(workload, amount, 1)
+        self._set(self.nominated, key, Seat(workload, pod, placement, spot, LATER, amount))
+        self._set(self.decisions, (*key, "nominate"), Nominate(workload.id, pod.index, placement))
+
+    def give_up_nomination(self, seat: Seat) -> None:
+        key = (seat.workload.id, seat.pod.index)
+        self._room(seat.spot, LATER, seat.placement, seat.pod, -1)
+        self._charge(seat.workload, seat.amount, -1)
+        self._set(self.nominated, key, None)
+        decision = None if (*key, "nominate") in self.decisions else Nominate(*key, None)
+        self._set(self.decisions, (*key, "nominate"), decision)
+
+    def vacate(self, seat: Seat) -> None:
+        """A pod leaves: what this plan started is simply taken back, what runs holds its place in `now` until it is gone."""
+        key = (seat.workload.id, seat.pod.index)
+        self._charge(seat.workload, seat.amount, -1)
+        if seat.started_now:
+            self._room(seat.spot, BOTH, seat.placement, seat.pod, -1)
+            self._set(self.seats, key, None)
+            self._set(self.decisions, (*key, "start"), None)
+            return
+        self._room(seat.spot, LATER, seat.placement, seat.pod, -1)
+        self._set(self.seats, key, Seat(seat.workload, seat.pod, seat.placement, seat.spot, NOW, seat.amount))
+        self._count_releasing(1)
+
+    def settle(self, seat: Seat, placement: Placement) -> None:
+        """A pod that was vacated to be moved gets its new place, which must be free now."""
+        spot = self.spot_of[placement.node]
+        amount = held(seat.pod.request, placement)
+        self._room(spot, BOTH, placement, seat.pod, 1)
+        self._charge(seat.workload, amount, 1)
+        self._set(self.nominated, (seat.workload.id, seat.pod.index), Seat(seat.workload, seat.pod, placement, spot, LATER, amount))
+
+    def record_stop(self, seat: Seat, reason: Reason, beneficiary: str | None) -> None:
+        """Write the stop of a vacated pod into the plan (nothing to write for one that this plan had just started)."""
+        if not seat.started_now:
+            stop = Stop(seat.workload.id, seat.pod.index, reason, self.policy.grace_s, beneficiary)
+            self._set(self.decisions, (seat.workload.id, seat.pod.index, "stop"), stop)
+
+    def record_move(self, seat: Seat, placement: Placement, reason: Reason, beneficiary: str) -> None:
+        move = Move(seat.workload.id, seat.pod.index, placement, reason, self.policy.grace_s, beneficiary)
+        self._set(self.decisions, (seat.workload.id, seat.pod.index, "stop"), move)
+
+    # --- questions ---------------------------------------------------------------------------------------------------------------
+
+    def account_of(self, workload: Workload) -> Account | None:
+        return self.projects.get(workload.project)
+
+    def stays(self, workload: Workload, pod: Pod) -> bool:
+        """Whether the pod runs (or starts) and is not being stopped, as this plan stands."""
+        seat = self.seats.get((workload.id, pod.index))
+        return seat is not None and seat.rooms == BOTH
+
+
+def _restore(table: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value

@@ -1,0 +1,117 @@
+"""Who is next: departments, projects in them, and each project's own queue (scheduling.md 4, order).
+
+Only who starts something changes its own rank, so ranks are kept in heaps: one over the departments (and projects without one), one
+over the projects of each department.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.quantities import UNLIMITED, Vector
+from hotdesk_scheduler.core.requests import Request
+
+PRECISION = 96
+"""Bits after the point of a ratio kept as an integer: exact order for all amounts below 2**47."""
+
+Rank = tuple[bool, bool, int, int, float, str]
+
+
+def ratio(amount: int, share: int) -> int:
+    """amount / share as an integer that sorts exactly like the fraction; a share of 0 counts as one thousandth."""
+    return (amount << PRECISION) // (share or 1)
+
+
+def dominant(account: Account, ask: Vector, resources: tuple[int, ...]) -> int:
+    """The largest (allocated + ask) / allocatable share; unlimited shares decide nothing."""
+    allocated, share = account.allocated, account.share
+    return max((ratio(allocated[r] + ask[r], share[r]) for r in resources if share[r] < UNLIMITED), default=0)
+
+
+def rank(account: Account, request: Request) -> Rank:
+    """Sorts first who is next, judged with the request it would start."""
+    ask, resources = request.ask, request.asked
+    allocated, fair, quota = account.allocated, account.fair, account.quota
+    over_share = over_quota = False
+    for r in resources:
+        after = allocated[r] + ask[r]
+        over_share |= after > fair[r]
+        over_quota |= after > quota[r]
+    return (over_share, over_quota, -account.priority, dominant(account, ask, resources), account.created_at, account.name)
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """One project's requests with a cursor."""
+
+    account: Account
+    requests: list[Request]
+    at: int = 0
+
+    @property
+    def head(self) -> Request:
+        return self.requests[self.at]
+
+
+@dataclass(slots=True, eq=False)
+class _Branch:
+    """A department with the heap of its projects, or a project that stands beside the departments."""
+
+    account: Account
+    heap: list[tuple[Rank, str, _Queue]] = field(default_factory=list)
+
+
+class Line:
+    """All requests in the order in which they may start. `skip` tells which are hopeless by now and need not come up."""
+
+    def __init__(self, by_project: dict[str, list[Request]], skip: Callable[[Request], bool] = lambda request: False) -> None:
+        self._skip = skip
+        self._current: tuple[_Branch, _Queue] | None = None
+        branches: dict[int, _Branch] = {}
+        for name, requests in by_project.items():
+            account = requests[0].account
+            queue = _Queue(account, requests)
+            branch = branches.setdefault(id(account.side), _Branch(account.side))
+            if self._seek(queue):
+                branch.heap.append((rank(account, queue.head), name, queue))
+        self._heap: list[tuple[Rank, str, _Branch]] = []
+        for branch in branches.values():
+            heapify(branch.heap)
+            self._push(branch)
+
+    def _seek(self, queue: _Queue) -> bool:
+        """Move to the next request that is not hopeless; whether there is one."""
+        requests, skip = queue.requests, self._skip
+        while queue.at < len(requests):
+            if not skip(requests[queue.at]):
+                return True
+            queue.at += 1
+        return False
+
+    def _push(self, branch: _Branch) -> None:
+        if branch.heap:
+            head_rank, _, queue = branch.heap[0]
+            own = head_rank if branch.account is queue.account else rank(branch.account, queue.head)
+            heappush(self._heap, (own, branch.account.name, branch))
+
+    def __iter__(self) -> Line:
+        return self
+
+    def __next__(self) -> Request:
+        """The next request; ranks are taken anew from the sums as they stand."""
+        if self._current:
+            branch, queue = self._current
+            queue.at += 1
+            if self._seek(queue):
+                heappush(branch.heap, (rank(queue.account, queue.head), queue.account.name, queue))
+            self._push(branch)
+            self._current = None
+        if not self._heap:
+            raise StopIteration
+        _, _, branch = heappop(self._heap)
+        _, _, queue = heappop(branch.heap)
+        self._current = (branch, queue)
+        return queue.head

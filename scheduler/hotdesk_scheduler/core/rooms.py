@@ -1,0 +1,221 @@
+"""What is free on each node, now and after what is being released is gone; and nodes found by how much they have free.
+
+A node has two rooms. `now` is what is physically held: a pod being stopped still holds its place there. `later` leaves out what is
+being released and contains what is nominated to wait for it. A pod can start where it fits in both; it can be nominated where it
+fits in `later`. Both are kept by `Spot.change` alone, which also keeps the index.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from hotdesk_scheduler.core.model import WHOLE_GPU, Node, Placement, PodRequest
+from hotdesk_scheduler.core.quantities import millis_on
+
+NOW, LATER, BOTH = 1, 2, 3
+
+
+class Room:
+    """Free devices, shared GPUs (group -> used thousandths), CPU, memory and pod slots of a node."""
+
+    __slots__ = ("cpu_millis", "free_gpus", "groups", "memory_mib", "pods")
+
+    def __init__(self, node: Node) -> None:
+        self.free_gpus = node.gpus - -(-node.foreign.gpu_millis // WHOLE_GPU)
+        self.groups: dict[str, int] = {}
+        self.cpu_millis = node.cpu_millis - node.foreign.cpu_millis
+        self.memory_mib = node.memory_mib - node.foreign.memory_mib
+        self.pods = node.max_pods if node.max_pods is not None else 1 << 30
+
+    def change(self, placement: Placement, request: PodRequest, sign: int) -> None:
+        """Take (sign 1) or give back (-1) what a pod with this request holds at this placement."""
+        self.cpu_millis -= sign * request.cpu_millis
+        self.memory_mib -= sign * request.memory_mib
+        self.pods -= sign
+        self.free_gpus -= sign * placement.whole
+        for share in placement.shares:
+            used = self.groups.get(share.group, 0)
+            left = used + sign * share.millis
+            if not used:
+                self.free_gpus -= 1
+            if left:
+                self.groups[share.group] = left
+            else:
+                del self.groups[share.group]
+                self.free_gpus += 1
+
+    def fits_beside_gpu(self, request: PodRequest) -> bool:
+        """Whether CPU, memory and the pod limit allow it."""
+        return self.cpu_millis >= request.cpu_millis and self.memory_mib >= request.memory_mib and self.pods > 0
+
+    def fits(self, placement: Placement, request: PodRequest) -> bool:
+        """Whether exactly this placement is possible here."""
+        if not self.fits_beside_gpu(request):
+            return False
+        opened = 0
+        for share in placement.shares:
+            used = self.groups.get(share.group, 0)
+            opened += not used
+            if used + share.millis > WHOLE_GPU:
+                return False
+        return self.free_gpus >= placement.whole + opened
+
+
+class Spot:
+    """A node with its two rooms. `order` is its place among the nodes by name."""
+
+    __slots__ = ("index", "later", "node", "now", "order")
+
+    def __init__(self, node: Node, order: int, index: Index) -> None:
+        self.node = node
+        self.order = order
+        self.now = Room(node)
+        self.later = Room(node)
+        self.index = index
+        if node.ready:
+            index.add(self)
+
+    def change(self, rooms: int, placement: Placement, request: PodRequest, sign: int) -> None:
+        """Take (1) or give back (-1) in NOW, LATER or BOTH, keeping the index."""
+        if not self.node.ready:
+            self._change_rooms(rooms, placement, request, sign)
+            return
+        before = self.startable_gpus, self.later.free_gpus
+        groups = placement.shares
+        old = [(self.startable_millis(s.group), self.later_millis(s.group)) for s in groups]
+        self._change_rooms(rooms, placement, request, sign)
+        after = self.startable_gpus, self.later.free_gpus
+        if before[0] != after[0]:
+            self.index.startable.move(self.order, before[0], after[0])
+        if before[1] != after[1]:
+            self.index.later.move(self.order, before[1], after[1])
+        for share, (startable, later) in zip(groups, old, strict=True):
+            key = (self.order, share.group)
+            self.index.startable_groups.move(key, startable, self.startable_millis(share.group))
+            self.index.later_groups.move(key, later, self.later_millis(share.group))
+
+    def _change_rooms(self, rooms: int, placement: Placement, request: PodRequest, sign: int) -> None:
+        if rooms & NOW:
+            self.now.change(placement, request, sign)
+        if rooms & LATER:
+            self.later.change(placement, request, sign)
+
+    @property
+    def startable_gpus(self) -> int:
+        return min(self.now.free_gpus, self.later.free_gpus)
+
+    def startable_millis(self, group: str) -> int:
+        """What may still join this shared GPU and start; -1 if it is not one (any more)."""
+        now, later = self.now.groups.get(group, 0), self.later.groups.get(group, 0)
+        return WHOLE_GPU - max(now, later) if now or later else -1
+
+    def later_millis(self, group: str) -> int:
+        used = self.later.groups.get(group, 0)
+        return WHOLE_GPU - used if used else -1
+
+    def free_gpus(self, rooms: int) -> int:
+        return self.startable_gpus if rooms & NOW else self.later.free_gpus
+
+    def fits(self, rooms: int, placement: Placement, request: PodRequest) -> bool:
+        return self.later.fits(placement, request) and (not rooms & NOW or self.now.fits(placement, request))
+
+    def fits_beside_gpu(self, rooms: int, request: PodRequest) -> bool:
+        return self.later.fits_beside_gpu(request) and (not rooms & NOW or self.now.fits_beside_gpu(request))
+
+    def new_groups(self, count: int) -> list[str]:
+        """Names for shared GPUs to be opened, unlike any in use here."""
+        names: list[str] = []
+        number = 0
+        while len(names) < count:
+            name = f"g{number}"
+            if name not in self.now.groups and name not in self.later.groups:
+                names.append(name)
+            number += 1
+        return names
+
+    def millis_for(self, request: PodRequest) -> int:
+        return millis_on(request.gpu, self.node.gpu_memory_mib)
+
+
+class GpuBuckets:
+    """Nodes by how many whole GPUs they have free, each bucket in order of the nodes."""
+
+    __slots__ = ("buckets",)
+
+    def __init__(self) -> None:
+        self.buckets: list[list[int]] = []
+
+    def add(self, order: int, free: int) -> None:
+        if free < 0:
+            return
+        while len(self.buckets) <= free:
+            self.buckets.append([])
+        insort(self.buckets[free], order)
+
+    def move(self, order: int, before: int, after: int) -> None:
+        if before >= 0:
+            bucket = self.buckets[before]
+            del bucket[bisect_left(bucket, order)]
+        self.add(order, after)
+
+    def upwards(self, least: int) -> Iterator[list[int]]:
+        """Buckets with at least so many free, fullest nodes first."""
+        return iter(self.buckets[least:])
+
+    def downwards(self, least: int) -> Iterator[list[int]]:
+        return reversed(self.buckets[least:])
+
+
+class GroupBuckets:
+    """Shared GPUs by how many thousandths they have free; a group is (order of its node, name)."""
+
+    __slots__ = ("amounts", "buckets")
+
+    def __init__(self) -> None:
+        self.buckets: dict[int, list[tuple[int, str]]] = {}
+        self.amounts: list[int] = []
+
+    def move(self, group: tuple[int, str], before: int, after: int) -> None:
+        """From one amount to another; -1 stands for not being a shared GPU."""
+        if before == after:
+            return
+        if before >= 0:
+            bucket = self.buckets[before]
+            del bucket[bisect_left(bucket, group)]
+            if not bucket:
+                del self.buckets[before]
+                del self.amounts[bisect_left(self.amounts, before)]
+        if after >= 0:
+            if after not in self.buckets:
+                self.buckets[after] = []
+                insort(self.amounts, after)
+            insort(self.buckets[after], group)
+
+    def upwards(self, least: int) -> Iterator[tuple[int, tuple[int, str]]]:
+        """(free, group) with at least so much free, fullest first."""
+        for amount in self.amounts[bisect_left(self.amounts, least) :]:
+            for group in self.buckets[amount]:
+                yield amount, group
+
+
+class Index:
+    """Nodes and shared GPUs found by what they have free, now and later."""
+
+    __slots__ = ("later", "later_groups", "startable", "startable_groups")
+
+    def __init__(self) -> None:
+        self.startable = GpuBuckets()
+        self.later = GpuBuckets()
+        self.startable_groups = GroupBuckets()
+        self.later_groups = GroupBuckets()
+
+    def add(self, spot: Spot) -> None:
+        self.startable.add(spot.order, spot.startable_gpus)
+        self.later.add(spot.order, spot.later.free_gpus)
+
+    def nodes(self, rooms: int) -> GpuBuckets:
+        return self.startable if rooms & NOW else self.later
+
+    def groups(self, rooms: int) -> GroupBuckets:
+        return self.startable_groups if rooms & NOW else self.later_groups
