@@ -1,0 +1,88 @@
+"""The form for opening a workspace, as HTML; it works without JavaScript and says more with it. No I/O but its template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from hotdesk_api.errors import HotdeskError
+from hotdesk_api.models import Explanation, NodeOut, ProjectOut
+from hotdesk_api.units import WHOLE_GPU, format_gpus, parse_gpus
+
+from hotdesk_spawner import options
+
+_templates = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+)
+
+
+def numbers(project: ProjectOut) -> dict[str, Any]:
+    """Quota, used and free of one project, in words and in per cent of the quota."""
+    quota, used = project.gpu_quota_millis, project.gpu_millis_allocated
+    free = None if quota is None else max(0, quota - used)
+    return {
+        "name": project.name,
+        "quota": format_gpus(quota),
+        "used": format_gpus(used),
+        "free": format_gpus(free),
+        "percent": min(100, round(100 * used / quota)) if quota else 0,
+    }
+
+
+def plan_in_words(plan: Explanation) -> str:
+    return " ".join(filter(None, (plan.sentence, plan.what_would_help if plan.starts_now is False else None)))
+
+
+def _chosen(last: Mapping[str, Any]) -> dict[str, Any]:
+    """The form's fields for JSON options, so that the last choice comes up again."""
+    fields = {"gpu_kind": "none", "gpu_fraction": "0.5", "gpu_whole": "1", "gpu_memory": "", "cpu": "", "memory": "", "project": ""}
+    fields |= {name: str(last[name]) for name in ("project", "cpu", "memory", "gpu_memory") if last.get(name)}
+    if fields["gpu_memory"]:
+        fields["gpu_kind"] = "memory"
+    elif last.get("gpu"):
+        fields |= _gpu_fields(str(last["gpu"]))
+    elif "gpu" not in last:
+        fields["gpu_kind"] = "fraction"
+    return fields | {"preemptible": bool(last.get("preemptible"))}
+
+
+def _gpu_fields(text: str) -> dict[str, str]:
+    try:
+        millis = parse_gpus(text)
+    except HotdeskError:
+        return {}
+    if millis == 0:
+        return {"gpu_kind": "none"}
+    kind = "whole" if millis >= WHOLE_GPU else "fraction"
+    return {"gpu_kind": kind, f"gpu_{kind}": format_gpus(millis)}
+
+
+def render(
+    projects: Sequence[ProjectOut],
+    *,
+    user: str,
+    last: Mapping[str, Any],
+    names: Sequence[str] = (),
+    nodes: Sequence[NodeOut] = (),
+    simulated: bool = False,
+    problem: str = "",
+) -> str:
+    """`names` are the projects when the scheduler could not be asked (`problem` says why)."""
+    return _templates.get_template("form.html").render(
+        projects=[numbers(project) for project in projects] or [{"name": name} for name in names],
+        chosen=_chosen(last),
+        user=user,
+        simulated=simulated,
+        problem=problem,
+        most_gpus=max((node.gpus for node in nodes), default=8),
+        gpu_model=", ".join(sorted({f"{node.gpu_model}, {node.gpu_memory_mib} MiB" for node in nodes if node.gpus})),
+        smallest=options.SMALLEST_FRACTION,
+        largest=options.LARGEST_FRACTION,
+        step=options.FRACTION_STEP,
+    )

@@ -1,0 +1,32 @@
+"""How a spawn is refused so that the person reads a sentence: JupyterHub 6's SpawnException, or what stands in for it on 5.x."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from hotdesk_api.errors import HotdeskError
+from tornado.web import HTTPError
+
+try:
+    from jupyterhub.spawner import SpawnException
+except ImportError:  # JupyterHub 5.x
+    SpawnException = None
+
+
+class Refusal(HTTPError):
+    """For JupyterHub 5.x, whose pages and progress stream show `jupyterhub_message`."""
+
+    def __init__(self, message: str, *, status_code: int) -> None:
+        super().__init__(status_code, "%s", message)
+        self.jupyterhub_message = message
+        self.jupyterhub_html_message = escape(message)
+        self.reason = None
+
+
+def refusal(error: HotdeskError) -> Any:
+    """The exception to raise for an error of ours. It counts as a policy matter, not as a failing hub, unless the status is 5xx."""
+    message = str(error)
+    if SpawnException is not None:
+        return SpawnException(message, reason=error.code, status_code=error.status)
+    return Refusal(message, status_code=error.status)
