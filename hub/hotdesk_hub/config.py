@@ -10,6 +10,7 @@ from typing import Any
 
 from hotdesk_api.errors import Invalid
 from hotdesk_spawner import HotdeskSpawner
+from hotdesk_spawner.spawner import why_stopped
 
 from hotdesk_hub import handlers, roles
 from hotdesk_hub.proxy import LocalProxy, find_proxy
@@ -124,8 +125,13 @@ def _workspaces(c: Any, local: Local, scheduler_port: int, token: str) -> None:
 
 def _pages(c: Any, local: Local) -> None:
     c.JupyterHub.template_paths = [str(PAGES)]
-    c.JupyterHub.template_vars = {"hotdesk_simulated": local.simulate}
+    c.JupyterHub.template_vars = {"hotdesk_simulated": local.simulate, "hotdesk_why_stopped": sentence_of}
     c.JupyterHub.extra_handlers = handlers.HANDLERS
+
+
+def sentence_of(user: str, server_name: str) -> str | None:
+    """Why the scheduler had this workspace stopped, if it did."""
+    return why_stopped.get((user, server_name))
 
 
 def own_files(state: State) -> list[Path]:

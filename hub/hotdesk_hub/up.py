@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -31,6 +32,7 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 LOOK_EVERY_S = 0.05
 LONGEST_LOG_BYTES = 10 * 1024 * 1024
+CONFIGURATION = Path(__file__).with_name("jupyterhub_config.py")
 Say = Callable[[str], None]
 
 
@@ -141,7 +143,7 @@ def _start_hub(wanted: Wanted, lock: int) -> subprocess.Popen[bytes]:
     }
     with open(os.open(state.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         hub = subprocess.Popen(
-            [sys.executable, "-m", "jupyterhub", "--config", str(configuration_file())],
+            [sys.executable, "-m", "jupyterhub", "--config", str(CONFIGURATION)],
             cwd=state.hub,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -156,12 +158,6 @@ def _start_hub(wanted: Wanted, lock: int) -> subprocess.Popen[bytes]:
         if identity:
             processes.save(path, identity)
     return hub
-
-
-def configuration_file() -> Path:
-    """In a checkout it lies beside the package, in a wheel inside it."""
-    here = Path(__file__).resolve().parent
-    return next(path for path in (here / "jupyterhub_config.py", here.parent / "jupyterhub_config.py") if path.is_file())
 
 
 @contextlib.contextmanager
@@ -196,7 +192,7 @@ def _wait_until_ready(wanted: Wanted, hub: subprocess.Popen[bytes], asked_to_sto
             if time.monotonic() > deadline:
                 raise _did_not_start(wanted.state, f"{' and '.join(parts)} did not answer within {START_TIMEOUT_S:g} s.")
             name, url = next(iter(parts.items()))
-            if _answers(http, url):
+            if _answers(http, url) and (name != "scheduler" or _works_for(wanted.state, hub.pid)):
                 say(f"  {name}: up")
                 del parts[name]
             else:
@@ -209,6 +205,15 @@ def _answers(http: httpx.Client, url: str) -> bool:
         return http.get(url).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def _works_for(state: State, hub_pid: int) -> bool:
+    """Whether the scheduler that answers is this hub's. One orphaned by a killed hub answers too, until its successor has its lock."""
+    try:
+        parent = json.loads((state.root / "scheduler" / "lock").read_text()).get("parent")
+    except (OSError, ValueError, AttributeError):
+        return True  # another engine, without such a lock
+    return not isinstance(parent, dict) or parent.get("pid") == hub_pid
 
 
 def _did_not_start(state: State, what: str) -> Unavailable:

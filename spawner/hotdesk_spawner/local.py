@@ -47,7 +47,7 @@ class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # Jupyt
 
     def __init__(self, *arguments: Any, **traits: Any) -> None:
         super().__init__(*arguments, **traits)
-        self._popen_config = dict(self.popen_kwargs)
+        self._popen_config: dict[str, Any] = dict(self.trait_values("popen_kwargs")["popen_kwargs"])
 
     def _log_file(self) -> BinaryIO:
         """What the server says; begun anew when it has grown long."""
@@ -58,7 +58,7 @@ class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # Jupyt
 
     async def start(self) -> Any:
         """Raises OSError if the home cannot be made. One left over by a hub that was killed while starting it is stopped first."""
-        home = Path(self.home_dir)
+        home = Path(self.get_env()["HOME"])  # the scheduler's word, so that workspaces and jobs of a person share it
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         left_over = processes.load(self._identity_file)

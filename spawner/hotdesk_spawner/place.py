@@ -57,7 +57,9 @@ class Place:
         retry = Retry(ENTER_PATIENCE_S)
         while True:
             try:
-                return await self._client.call(calls.submit(spec))
+                entered = await self._client.call(calls.submit(spec))
+                self.project, self.name = entered.project, entered.name
+                return entered
             except Conflict as conflict:
                 found = await self._taken_up(spec)
                 if found:

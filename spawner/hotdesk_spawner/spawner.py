@@ -138,8 +138,8 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         spec = options.spec_of(wish, user=self.user.name, server=self.name)
         self._board.put(progress.asked(options.in_words(wish)))
         place = Place(self.client, project=spec.project, name=str(spec.name))
+        self._place = place  # from here on the place is given back at every end
         entered = await place.enter(spec, self._out_of_touch)
-        self._place = place
         self._grant = await place.grant(
             entered, tell=lambda workload: self._board.put(progress.waiting(workload)), out_of_touch=self._out_of_touch
         )
@@ -183,14 +183,13 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
 
     def get_env(self) -> dict[str, str]:
         env: dict[str, str] = super().get_env()
-        env["HOTDESK_URL"] = self.workspace_scheduler_url or self.scheduler_url
+        own_path, url = env.get("PATH", ""), self.workspace_scheduler_url or self.scheduler_url
         if self._place and self._grant:
-            env["HOTDESK_PROJECT"] = self._place.project
-            env["HOTDESK_WORKSPACE"] = self._place.name
-            own_path = env.get("PATH", "")
             env.update(self._grant.environment)
+            env |= {"HOTDESK_PROJECT": self._place.project, "HOTDESK_WORKSPACE": self._place.name}
             first = self._grant.environment.get("PATH")
             env["PATH"] = f"{first}:{own_path}" if first else own_path
+        env["HOTDESK_API_URL"] = url
         return env
 
     async def poll(self) -> int | None:
