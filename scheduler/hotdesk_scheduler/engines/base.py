@@ -7,7 +7,7 @@ lost pod. Errors a caller made are `hotdesk_api.errors`; anything else is a fail
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,6 +83,11 @@ class Engine(Protocol):
     """See the module's text. `snapshot()` is cheap (no I/O) and consistent; its version grows with every change."""
 
     name: str
+    pod_environment: Callable[[Workload], Mapping[str, str]]
+    """Asked at each pod's start: variables that the service adds (where to report to, HOTDESK_REPORT_TOKEN). Set by the service; default: none.
+
+    They are added to workspaces' grants too, appear in no spec and no log, and lose against nothing the user sets.
+    """
 
     async def open(self) -> None:
         """Take the state directory (refusing a second scheduler), read everything back, adopt what runs."""

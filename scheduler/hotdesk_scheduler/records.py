@@ -1,0 +1,202 @@
+"""History that is the same under every engine: events of workloads, and the audit (who did what). SQLite here, PostgreSQL by URL.
+
+Writing never holds up scheduling: rows wait in memory (bounded) until the database takes them; while it does not, `problem` says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import sqlalchemy as sql
+
+log = logging.getLogger(__name__)
+
+KEEP_ROWS = 200_000
+MAX_WAITING = 20_000
+EVENTS_SHOWN = 500
+PRUNE_EVERY = 2_000
+_SECRET = re.compile(r"(?i)\b((?:bearer|token)\s+|[\w-]*(?:token|secret|passw(?:or)?d|api_?key)[\w-]*\s*[=:]\s*)([^\s,;'\"]+)")
+
+_tables = sql.MetaData()
+_events = sql.Table(
+    "events",
+    _tables,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("at", sql.Float, nullable=False),
+    sql.Column("type", sql.String(8), nullable=False),
+    sql.Column("source", sql.String(40), nullable=False),
+    sql.Column("reason", sql.String(60), nullable=False),
+    sql.Column("message", sql.Text, nullable=False),
+    sql.Column("project", sql.String(63)),
+    sql.Column("workload", sql.String(63)),
+    sql.Column("workload_id", sql.String(64), index=True),
+    sql.Column("user", sql.String(255)),
+)
+_audit = sql.Table(
+    "audit",
+    _tables,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("at", sql.Float, nullable=False),
+    sql.Column("user", sql.String(255), nullable=False),
+    sql.Column("action", sql.String(40), nullable=False),
+    sql.Column("project", sql.String(63)),
+    sql.Column("subject", sql.String(255)),
+    sql.Column("outcome", sql.String(40), nullable=False),
+    sql.Column("message", sql.Text, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a workload or the cluster; `message` is a sentence for people."""
+
+    at: float
+    reason: str
+    message: str
+    type: str = "Normal"
+    source: str = "scheduler"
+    project: str | None = None
+    workload: str | None = None
+    workload_id: str | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Who did what, and how it was answered."""
+
+    at: float
+    user: str
+    action: str
+    outcome: str = "done"
+    project: str | None = None
+    subject: str | None = None
+    message: str = ""
+
+
+def redacted(text: str) -> str:
+    """Without the values of what looks like a secret, at most 2,000 characters."""
+    return _SECRET.sub(r"\1***", text)[:2000]
+
+
+class Records:
+    """`open()` first; `add` never waits and never raises."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._database: sql.Engine | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="records")
+        self._waiting: deque[Event | Audit] = deque(maxlen=MAX_WAITING)
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._written = 0
+        self.problem: str | None = None
+
+    async def open(self) -> None:
+        self._task = asyncio.create_task(self._write_forever(), name="records")
+
+    async def close(self) -> None:
+        """Writes what waits, if the database takes it within a few seconds."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._flush(), 3)
+        if self._database is not None:
+            self._database.dispose()
+        self._thread.shutdown(wait=False)
+
+    def add(self, row: Event | Audit) -> None:
+        self._waiting.append(row)
+        self._wake.set()
+
+    async def events(self, workload_id: str) -> Sequence[Event]:
+        """The newest of one workload, oldest first; also those not written yet."""
+        waiting = [row for row in self._waiting if isinstance(row, Event) and row.workload_id == workload_id]
+        try:
+            written = await asyncio.get_running_loop().run_in_executor(self._thread, self._read, workload_id)
+        except (sql.exc.SQLAlchemyError, OSError) as error:
+            self._failed(error)
+            written = []
+        late = [row for row in waiting if row not in written]
+        return (written + late)[-EVENTS_SHOWN:]
+
+    def _opened(self) -> sql.Engine:
+        if self._database is None:
+            database = sql.create_engine(self._url)
+            if database.dialect.name == "sqlite":
+                if database.url.database and database.url.database != ":memory:":
+                    Path(database.url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                sql.event.listen(database, "connect", _wal)
+            _tables.create_all(database)
+            self._database = database
+        return self._database
+
+    def _read(self, workload_id: str) -> list[Event]:
+        query = sql.select(_events).where(_events.c.workload_id == workload_id).order_by(_events.c.id.desc()).limit(EVENTS_SHOWN)
+        with self._opened().connect() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [Event(**{name: value for name, value in row.items() if name != "id"}) for row in reversed(rows)]
+
+    async def _write_forever(self) -> None:
+        delay_s = 0.0
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(max(delay_s, 0.05))
+            self._wake.clear()
+            try:
+                await self._flush()
+                delay_s = 0.0
+            except (sql.exc.SQLAlchemyError, OSError) as error:
+                self._failed(error)
+                self._wake.set()
+                delay_s = min(30.0, delay_s * 2 or 1.0)
+
+    async def _flush(self) -> None:
+        rows = list(self._waiting)
+        if not rows:
+            return
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._write, rows)
+        for row in rows:
+            if self._waiting and self._waiting[0] is row:
+                self._waiting.popleft()
+        if self.problem:
+            log.info("records.recovered")
+        self.problem = None
+
+    def _failed(self, error: Exception) -> None:
+        sentence = f"Events and audit cannot be written or read: {getattr(error, 'orig', None) or error}. Work goes on."
+        if self.problem != sentence:
+            log.error("records.failed error=%s", sentence)
+        self.problem = sentence
+
+    def _write(self, rows: Sequence[Event | Audit]) -> None:
+        events = [asdict(row) | {"message": redacted(row.message)} for row in rows if isinstance(row, Event)]
+        audits = [asdict(row) | {"message": redacted(row.message)} for row in rows if isinstance(row, Audit)]
+        with self._opened().begin() as connection:
+            if events:
+                connection.execute(_events.insert(), events)
+            if audits:
+                connection.execute(_audit.insert(), audits)
+            self._written += len(rows)
+            if self._written >= PRUNE_EVERY:
+                self._written = 0
+                for table in (_events, _audit):
+                    newest = connection.execute(sql.select(sql.func.max(table.c.id))).scalar() or 0
+                    connection.execute(table.delete().where(table.c.id <= newest - KEEP_ROWS))
+
+
+def _wal(connection: object, _record: object) -> None:
+    cursor = connection.cursor()  # type: ignore[attr-defined]  # sqlite3's connection, which SQLAlchemy types as object
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()

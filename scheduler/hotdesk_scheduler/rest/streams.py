@@ -1,0 +1,103 @@
+"""Answers that go on: logs (chunked) and server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from hotdesk_api.errors import Invalid
+from hotdesk_api.models import StreamEvent
+from tornado.iostream import StreamClosedError
+
+from hotdesk_scheduler.core.model import Workload
+from hotdesk_scheduler.rest import wire
+from hotdesk_scheduler.rest.base import Handler
+from hotdesk_scheduler.service.callers import no_such_workload
+from hotdesk_scheduler.service.feed import frame
+
+KEEP_ALIVE_S = 15.0
+SLOW_S = 60.0
+MAX_TAIL = 1_000_000
+
+
+def pod_index(workload: Workload, asked: str | None) -> int:
+    """`0` or `NAME-0`; without it the first pod. Raises Invalid."""
+    if asked in (None, ""):
+        return workload.pods[0].index if workload.pods else 0
+    assert asked is not None
+    text = asked.removeprefix(f"{workload.name}-")
+    indexes = [pod.index for pod in workload.pods]
+    if not text.isdigit() or int(text) not in indexes:
+        names = ", ".join(f"{workload.name}-{index}" for index in indexes[:10])
+        raise Invalid(f"{workload.name} has no pod {asked[:80]}.", field="pod", value=asked[:80], next_step=f"Its pods: {names}.")
+    return int(text)
+
+
+class Logs(Handler):
+    async def get(self, project: str, name: str) -> None:
+        entry = self.desk.entry(self.caller, project, name)
+        since_s = wire.seconds(self.query("since_s"), field="since_s")
+        pieces = self.desk.engine.logs(
+            entry.workload.id,
+            pod_index(entry.workload, self.query("pod")),
+            tail=wire.integer(self.query("tail"), field="tail", most=MAX_TAIL),
+            since=None if since_s is None else self.desk.clock() - since_s,
+            follow=wire.flag(self.query("follow")),
+            timestamps=wire.flag(self.query("timestamps")),
+        )
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_header("X-Accel-Buffering", "no")
+        await self._send(pieces)
+
+    async def _send(self, pieces: object) -> None:
+        """Until the log ends or the reader goes; a reader that is gone ends the engine's stream too."""
+        gone = asyncio.get_running_loop().create_future()
+        self.request.connection.set_close_callback(lambda: gone.done() or gone.set_result(None))  # type: ignore[attr-defined]  # HTTP/1 has it
+        sending = asyncio.ensure_future(self._send_all(pieces))
+        await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done():
+            sending.cancel()
+        with contextlib.suppress(asyncio.CancelledError, StreamClosedError):
+            await sending
+
+    async def _send_all(self, pieces: object) -> None:
+        await self.flush()
+        async for piece in pieces:  # type: ignore[attr-defined]  # an async generator of bytes
+            self.write(piece)
+            await self.flush()
+        await self.finish()
+
+
+class Stream(Handler):
+    """`/v1/events`: what is there, then every change, and a comment now and then so that dead connections show."""
+
+    async def get(self) -> None:
+        self.caller.require_read()
+        desk = self.desk
+        desk.refresh()
+        project, workload = self.query("project"), self.query("workload")
+        if project is not None and not (self.caller.is_member(project) or self.caller.hosts_workspaces):
+            raise no_such_workload(project, workload or "*")
+        if project is not None and workload is not None:
+            desk.entry(self.caller, project, workload)  # nobody waits for news of what is not there
+        self.set_header("Content-Type", "text/event-stream")
+        self.set_header("X-Accel-Buffering", "no")
+        listener = desk.feed.join(self.caller, project=project, workload=workload)
+        try:
+            version = desk.engine.snapshot().version
+            self.write(frame(StreamEvent(kind="cluster", version=version)))
+            for entry in desk.views:
+                view = entry.view
+                if listener.wants(view.project, view.name, kind=view.kind):
+                    self.write(frame(StreamEvent(kind="workload", version=version, workload=view, name=view.name, project=view.project)))
+            await self.flush()
+            while not listener.dropped:
+                waiting = await listener.take(KEEP_ALIVE_S)
+                self.write(b"".join(waiting) or b": still here\n\n")
+                await asyncio.wait_for(self.flush(), SLOW_S)
+                if not waiting:
+                    await self.identify()  # a token that was taken back ends the stream
+        except (StreamClosedError, TimeoutError):
+            pass  # The listener went away, or does not read.
+        finally:
+            desk.feed.leave(listener)

@@ -1,0 +1,141 @@
+"""`hotdesk-scheduler serve`: puts engine, service and REST together, and runs until it is asked to end. Pods outlive it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import secrets
+import signal
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hotdesk_api.errors import Invalid
+
+from hotdesk_scheduler.core.model import Policy
+from hotdesk_scheduler.engines.base import Engine
+from hotdesk_scheduler.records import Records
+from hotdesk_scheduler.rest.app import listen, make_app
+from hotdesk_scheduler.rest.auth import Authenticator, FileAuthenticator, HubAuthenticator
+from hotdesk_scheduler.service import projects
+from hotdesk_scheduler.service.callers import Scopes
+from hotdesk_scheduler.service.desk import Desk
+from hotdesk_scheduler.service.hub import HubClient
+from hotdesk_scheduler.service.workspaces import Patience
+from hotdesk_scheduler.settings import Settings, parse_seed_projects
+
+log = logging.getLogger(__name__)
+
+PARENT_LOOK_S = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+def address(settings: Settings) -> tuple[str, int]:
+    """Where to listen: where the hub expects its service, else host and port of the settings."""
+    if not settings.service_url:
+        return settings.host, settings.port
+    parts = urlsplit(settings.service_url)
+    if parts.hostname is None or parts.port is None:
+        raise Invalid(f"JUPYTERHUB_SERVICE_URL {settings.service_url} has no host and port.", field="service_url")
+    return parts.hostname, parts.port
+
+
+def authenticator(settings: Settings) -> Authenticator:
+    """Raises Invalid if nobody could tell who calls."""
+    scopes = Scopes(settings.service_name)
+    if settings.tokens_file is not None:
+        return FileAuthenticator(settings.tokens_file, scopes)
+    if settings.hub_api_url:
+        return HubAuthenticator(settings.hub_api_url, scopes)
+    raise Invalid(
+        "Nobody can tell who calls: there is neither a hub (JUPYTERHUB_API_URL) nor a file of tokens.",
+        field="tokens",
+        next_step="Let JupyterHub start this as a service (`make up`), or give --tokens FILE.",
+    )
+
+
+def report_key(path: Path) -> bytes:
+    """The key behind jobs' report tokens; kept, so that tokens of running jobs stay good over a restart."""
+    with contextlib.suppress(FileNotFoundError):
+        if len(found := path.read_bytes()) == 32:
+            return found
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = secrets.token_bytes(32)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+    return key
+
+
+def make_desk(settings: Settings, engine: Engine) -> Desk:
+    managed = settings.hub_api_url and settings.hub_token and settings.tokens_file is None
+    url = settings.records_url or f"sqlite:///{settings.scheduler_dir / 'records.db'}"
+    return Desk(
+        engine,
+        Records(url),
+        policy=Policy(grace_s=settings.grace_s, grant_take_up_s=settings.grant_s),
+        hub=HubClient(settings.hub_api_url, settings.hub_token) if managed else None,
+        report_key=report_key(settings.scheduler_dir / "report.key"),
+        tick_s=settings.tick_s,
+        patience=Patience(poll_s=settings.workspace_poll_s, wait_s=settings.workspace_wait_s),
+        seed_marker=settings.scheduler_dir / "seeded",
+    )
+
+
+def make_engine(settings: Settings) -> Engine:
+    from hotdesk_scheduler.engines.local import LocalEngine  # the only place that chooses an engine
+
+    return LocalEngine(settings.state_dir, simulate=settings.simulate or None, parent_pid=_parent(settings))
+
+
+def _parent(settings: Settings) -> int | None:
+    """The hub that started this as its service; None when it was started by hand."""
+    return os.getppid() if settings.service_url else None
+
+
+async def serve(settings: Settings) -> None:
+    """Until SIGTERM, SIGINT or the death of the hub. Raises HotdeskError if it cannot start."""
+    parent = _parent(settings)
+    ended = asyncio.Event()
+    running = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.add_signal_handler(number, ended.set)
+    watching = asyncio.create_task(_watch_parent(parent, ended), name="parent")
+    checks = authenticator(settings)
+    desk = make_desk(settings, make_engine(settings))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(checks.close)
+        stack.callback(watching.cancel)
+        await desk.open()
+        stack.push_async_callback(desk.stop)
+        await projects.seed(desk, parse_seed_projects(settings.seed_projects))
+        server, port = await listen(make_app(desk, checks, prefix=settings.service_prefix), *address(settings))
+        stack.callback(server.stop)
+        host, _ = address(settings)
+        desk.report_url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104  # compared, not bound
+        _write_port(settings.scheduler_dir / "port", port)
+        await desk.start()
+        log.info("service.ready url=%s state=%s simulated=%s", desk.report_url, settings.state_dir, settings.simulate or "no")
+        await ended.wait()
+        log.info("service.stopping pods=stay")
+
+
+def _write_port(path: Path, port: int) -> None:
+    """A hint for people and tests; a full disk is no reason not to serve."""
+    with contextlib.suppress(OSError):
+        path.write_text(f"{port}\n")
+
+
+async def _watch_parent(parent: int | None, ended: asyncio.Event) -> None:
+    """A service does not outlive its hub; its pods do. The kernel tells on Linux; looking covers the rest."""
+    if parent is None:
+        return
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    while os.getppid() == parent:
+        await asyncio.sleep(PARENT_LOOK_S)
+    log.warning("service.orphaned parent=%s", parent)
+    ended.set()

@@ -1,0 +1,374 @@
+"""What callers may ask of the scheduler, one method a wish: checked, done through the engine, recorded. `rest` only translates."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hotdesk_api import models
+from hotdesk_api.errors import Conflict, Invalid, Refused, Unauthorized
+from hotdesk_api.units import format_gpus
+
+from hotdesk_scheduler.core import explain
+from hotdesk_scheduler.core.model import HOLDING, Phase, PodState, Policy, Workload
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines.base import Engine
+from hotdesk_scheduler.metrics import Metrics
+from hotdesk_scheduler.records import Audit, Event, Records
+from hotdesk_scheduler.service import specs
+from hotdesk_scheduler.service.callers import Caller, no_such_workload
+from hotdesk_scheduler.service.feed import Feed
+from hotdesk_scheduler.service.hub import Hub
+from hotdesk_scheduler.service.loop import Clock, Loop
+from hotdesk_scheduler.service.views import Entry, Views, reason_out
+from hotdesk_scheduler.service.workspaces import Patience, Workspaces
+
+log = logging.getLogger(__name__)
+
+FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.STOPPED})
+NAME_ATTEMPTS = 20
+REFUSALS_S = 10.0
+
+
+class Desk:
+    """Owns loop, views, feed, workspaces and records of one engine. `open()`, then `start()`; `stop()` leaves pods running."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        records: Records,
+        *,
+        policy: Policy,
+        hub: Hub | None = None,
+        report_key: bytes | None = None,
+        clock: Clock = time.time,
+        tick_s: float = 30.0,
+        patience: Patience | None = None,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        seed_marker: Path | None = None,
+    ) -> None:
+        self.engine = engine
+        self.records = records
+        self.clock = clock
+        self.feed = Feed()
+        self.views = Views(engine)
+        self.metrics = Metrics(self)
+        self.workspaces = Workspaces(engine, hub, clock=clock, patience=patience or Patience())
+        self.loop = Loop(
+            engine,
+            policy,
+            clock=clock,
+            tick_s=tick_s,
+            announce=self.announce,
+            after_pass=self.refresh,
+            observe_s=self.metrics.observe_pass,
+        )
+        self.report_url = ""
+        self.seed_marker = seed_marker
+        self._hub = hub
+        self._report_key = report_key or secrets.token_bytes(32)
+        self._new_id = new_id
+        self._progress: dict[str, models.Progress] = {}
+        self._refused: dict[str, float] = {}
+        self._next_number: dict[tuple[str, str], int] = {}
+        engine.pod_environment = self.pod_environment
+
+    async def open(self) -> None:
+        """Read everything back; nothing is decided yet."""
+        await self.engine.open()
+        await self.records.open()
+        self.refresh()
+
+    async def start(self) -> None:
+        await self.loop.start()
+        await self.workspaces.start()
+
+    async def stop(self) -> None:
+        self.feed.close()
+        await self.workspaces.stop()
+        await self.loop.stop()
+        await self.records.close()
+        await self.engine.close()
+
+    def refresh(self) -> None:
+        """Bring views up to date and tell those who listen."""
+        snapshot = self.engine.snapshot()
+        changed, removed = self.views.refresh(snapshot, self.loop.holds, self._progress)
+        for view in removed:
+            self._progress.pop(view.id, None)
+        self.feed.workloads(snapshot.version, changed, removed)
+        self.workspaces.wake()
+
+    def announce(self, event: Event) -> None:
+        self.records.add(event)
+        entry = self.views.get(event.workload_id) if event.workload_id else None
+        kind = entry.view.kind if entry else None
+        self.feed.event(self.engine.snapshot().version, event_out(event), workload_kind=kind)
+
+    def audit(self, caller: Caller, action: str, *, project: str | None = None, subject: str | None = None, message: str = "") -> None:
+        log.info("audit user=%s action=%s project=%s subject=%s", caller.name, action, project, subject)
+        self.records.add(Audit(self.clock(), caller.name, action, project=project, subject=subject, message=message))
+
+    def refused_login(self, address: str, sentence: str) -> None:
+        """Audited at most every ten seconds per address, so that nobody can fill the records with refusals."""
+        now = self.clock()
+        if now - self._refused.get(address, float("-inf")) < REFUSALS_S:
+            return
+        if len(self._refused) > 1000:
+            self._refused.clear()
+        self._refused[address] = now
+        log.warning("login.refused address=%s", address)
+        self.records.add(Audit(now, "?", "login", outcome="refused", subject=address, message=sentence))
+
+    def problems(self) -> list[str]:
+        """What /readyz shows; empty = all is well."""
+        return [problem for problem in (self.loop.problem, self.records.problem, self.workspaces.problem) if problem]
+
+    # looking
+
+    def visible_projects(self, caller: Caller) -> list[str]:
+        caller.require_read()
+        everything = caller.hosts_workspaces  # the spawner shows each person's projects on the workspace form
+        return sorted(project.name for project in self.engine.snapshot().projects if everything or caller.is_member(project.name))
+
+    def entry(self, caller: Caller, project: str, name: str) -> Entry:
+        """Raises NotFound also for what the caller may not see."""
+        caller.require_read()
+        self.refresh()
+        entry = self.views.find(project, name)
+        if entry is None or not caller.may_see(entry.workload):
+            raise no_such_workload(project, name)
+        return entry
+
+    def detail(self, caller: Caller, entry: Entry) -> models.WorkloadDetail:
+        mine = caller.admin or caller.name == entry.workload.user or caller.hosts_workspaces
+        return self.views.detail(entry, grant=caller.hosts_workspaces, secrets=mine)
+
+    async def events(self, caller: Caller, project: str, name: str) -> models.EventList:
+        entry = self.entry(caller, project, name)
+        return models.EventList(items=[event_out(event) for event in await self.records.events(entry.workload.id)])
+
+    def why(self, caller: Caller, project: str, name: str) -> models.Explanation:
+        entry = self.entry(caller, project, name)
+        found = explain.explain(self.engine.snapshot(), self.loop.policy, self.clock(), entry.workload.id)
+        return explanation_out(found)
+
+    async def what_if(self, caller: Caller, spec: models.WorkloadSpec) -> models.Explanation:
+        user = await self._checked(caller, spec)
+        name = spec.name or specs.generated_name(spec.name_prefix, self._names(spec.project))
+        workload = specs.workload_of(spec, workload_id="what-if", name=name, user=user, now=self.clock())
+        return explanation_out(explain.what_if(self.engine.snapshot(), self.loop.policy, self.clock(), workload))
+
+    # submitting
+
+    async def submit(self, caller: Caller, spec: models.WorkloadSpec) -> Entry:
+        user = await self._checked(caller, spec)
+        if spec.kind == "workspace":
+            there = await self.workspaces.attach(user, spec)
+            if there is not None:
+                return self._entry_of(there.id)
+        workload = await self._submit_named(spec, user)
+        if spec.kind == "workspace":
+            self.workspaces.touch(workload.id)
+        asked = format_gpus(spec.gpu_millis) if not spec.gpu_memory_mib else f"{spec.gpu_memory_mib} MiB of a GPU"
+        self.audit(caller, "submit", project=spec.project, subject=workload.name, message=f"{spec.kind}, GPU {asked}, image {spec.image}")
+        self._event(workload, "Submitted", f"{user} submitted {workload.name}.", user=user)
+        self.loop.wake()
+        return self._entry_of(workload.id)
+
+    async def _submit_named(self, spec: models.WorkloadSpec, user: str) -> Workload:
+        """With the name asked for, or a generated one that is free."""
+        for _ in range(NAME_ATTEMPTS):
+            name = spec.name or self._generated(spec)
+            workload = specs.workload_of(spec, workload_id=self._new_id(), name=name, user=user, now=self.clock())
+            try:
+                await self.engine.submit(workload, spec.model_copy(update={"name": name}))
+            except Conflict:
+                if spec.name:
+                    raise
+                continue
+            return workload
+        raise Conflict(f"No free name was found in project {spec.project}.", field="name", next_step="Give the job a name.")
+
+    def _names(self, project: str) -> set[str]:
+        return {workload.name for workload in self.engine.snapshot().workloads if workload.project == project}
+
+    def _generated(self, spec: models.WorkloadSpec) -> str:
+        key = (spec.project, spec.name_prefix or "job")
+        name = specs.generated_name(spec.name_prefix, self._names(spec.project), self._next_number.get(key, 0))
+        self._next_number[key] = int(name.rpartition("-")[2]) + 1
+        return name
+
+    async def _checked(self, caller: Caller, spec: models.WorkloadSpec) -> str:
+        """Everything that can be wrong with a spec; answers whose it will be."""
+        user = await self._owner(caller, spec)
+        snapshot = self.engine.snapshot()
+        specs.check(spec, snapshot)
+        await self.engine.check(spec)
+        return user
+
+    async def _owner(self, caller: Caller, spec: models.WorkloadSpec) -> str:
+        """The user it is for, after checking project and membership (on behalf: of the owner)."""
+        if spec.kind == "workspace":
+            caller.require_host()
+            if not spec.owner:
+                raise Invalid("A workspace needs its owner.", field="owner")
+            member = await self._owner_is_member(caller, spec)
+            owner = spec.owner
+        else:
+            caller.require_submit()
+            if spec.owner not in (None, caller.name) or spec.server_name is not None:
+                raise Refused("owner and server_name are for workspaces, which the hub submits.", field="owner", value=spec.owner)
+            member, owner = caller.is_member(spec.project), caller.name
+        projects = {project.name for project in self.engine.snapshot().projects}
+        if spec.project not in projects or not member:
+            mine = [name for name in sorted(projects) if caller.is_member(name)]
+            raise Invalid(
+                f"There is no project {spec.project} that {owner} is a member of.",
+                field="project",
+                value=spec.project,
+                next_step=f"Projects of {caller.name}: {', '.join(mine)}." if mine else "Ask an admin to add you to a project.",
+            )
+        return owner
+
+    async def _owner_is_member(self, caller: Caller, spec: models.WorkloadSpec) -> bool:
+        """The spawner has checked it; with a hub at hand the owner's groups are looked at again."""
+        if self._hub is None or caller.is_member(spec.project) or not spec.owner:
+            return True
+        return await self._hub.may_use(spec.owner, spec.project)
+
+    def _entry_of(self, workload_id: str) -> Entry:
+        self.refresh()
+        entry = self.views.get(workload_id)
+        if entry is None:
+            raise Conflict("It was removed at the same moment.", field="name")
+        return entry
+
+    # changing
+
+    async def delete(self, caller: Caller, project: str, name: str) -> None:
+        entry = self.entry(caller, project, name)
+        caller.require_change(entry.workload)
+        reason = Reason(ReasonCode.OWNER_DELETED, f"{caller.name} deleted it.")
+        await self.engine.set_phase(entry.workload.id, Phase.DELETING, reason, self.clock())
+        self._changed(caller, "delete", entry.workload)
+
+    async def suspend(self, caller: Caller, project: str, name: str) -> Entry:
+        entry = self.entry(caller, project, name)
+        caller.require_change(entry.workload)
+        phase = entry.workload.phase
+        if phase in FINAL or phase is Phase.DELETING:
+            raise Conflict(f"{name} has ended ({entry.view.status}), so it cannot be suspended.", field="workload", value=name)
+        if phase is not Phase.SUSPENDED:
+            reason = Reason(ReasonCode.SUSPENDED, f"{caller.name} suspended it; `runai resume {name} -p {project}` lets it go on.")
+            await self.engine.set_phase(entry.workload.id, Phase.SUSPENDED, reason, self.clock())
+            self._changed(caller, "suspend", entry.workload)
+        return self._entry_of(entry.workload.id)
+
+    async def resume(self, caller: Caller, project: str, name: str) -> Entry:
+        entry = self.entry(caller, project, name)
+        caller.require_change(entry.workload)
+        if entry.workload.phase not in (Phase.SUSPENDED, Phase.STOPPED, Phase.ACTIVE):
+            raise Conflict(
+                f"{name} is {entry.view.status}; only what is suspended or stopped can be resumed.",
+                field="workload",
+                value=name,
+                next_step="Submit it again.",
+            )
+        if entry.workload.phase is not Phase.ACTIVE:
+            await self.engine.set_phase(entry.workload.id, Phase.ACTIVE, None, self.clock())
+            self._changed(caller, "resume", entry.workload)
+        return self._entry_of(entry.workload.id)
+
+    async def report_pod(self, caller: Caller, project: str, name: str, report: models.PodReport) -> Entry:
+        caller.require_host()
+        entry = self.entry(caller, project, name)
+        if entry.workload.kind != "workspace":
+            raise Refused(f"{name} is no workspace; its process is the scheduler's own.", field="workload", value=name)
+        await self.workspaces.report(entry.workload, PodState(report.state), report.exit_code)
+        self.loop.wake()
+        return self._entry_of(entry.workload.id)
+
+    def _changed(self, caller: Caller, action: str, workload: Workload) -> None:
+        self.audit(caller, action, project=workload.project, subject=workload.name)
+        past = {"delete": "deleted", "suspend": "suspended", "resume": "resumed"}[action]
+        self._event(workload, past.capitalize(), f"{caller.name} {past} {workload.name}.", user=caller.name)
+        self.loop.wake()
+        self.refresh()
+
+    def _event(self, workload: Workload, reason: str, message: str, *, user: str) -> None:
+        self.announce(
+            Event(
+                at=self.clock(),
+                reason=reason,
+                message=message,
+                source="api",
+                project=workload.project,
+                workload=workload.name,
+                workload_id=workload.id,
+                user=user,
+            )
+        )
+
+    # progress
+
+    def pod_environment(self, workload: Workload) -> Mapping[str, str]:
+        """What the service adds to each pod: where to report progress, and a token good for nothing else."""
+        if not self.report_url:
+            return {}
+        return {"HOTDESK_API_URL": self.report_url, "HOTDESK_REPORT_TOKEN": self.report_token(workload.id)}
+
+    def report_token(self, workload_id: str) -> str:
+        digest = hmac.new(self._report_key, workload_id.encode(), hashlib.sha256).hexdigest()
+        return f"report-{workload_id}-{digest}"
+
+    def report_progress(self, caller: Caller | None, token: str, project: str, name: str, progress: models.Progress) -> None:
+        """By the job itself with its own token, or by somebody who may change it."""
+        if caller is not None:
+            entry = self.entry(caller, project, name)
+            caller.require_inside(entry.workload)
+        else:
+            found = self.views.find(project, name)
+            if found is None or not hmac.compare_digest(token, self.report_token(found.workload.id)):
+                raise Unauthorized("This report token is not valid for this workload (any more).")
+            entry = found
+        if entry.workload.phase is Phase.ACTIVE and any(pod.state in HOLDING for pod in entry.workload.pods):
+            self._progress[entry.workload.id] = progress
+            self.refresh()
+
+
+def event_out(event: Event) -> models.EventOut:
+    return models.EventOut(
+        at=datetime.fromtimestamp(event.at, UTC),
+        type="Warning" if event.type == "Warning" else "Normal",
+        source=event.source,
+        reason=event.reason,
+        message=event.message,
+        project=event.project,
+        workload=event.workload,
+        user=event.user,
+    )
+
+
+def explanation_out(found: explain.Explanation) -> models.Explanation:
+    return models.Explanation(
+        sentence=found.sentence,
+        starts_now=found.starts_now,
+        node=found.node,
+        gpus=found.gpus,
+        reason=reason_out(found.reason),
+        queue_position=found.queue_position,
+        quota_millis=found.quota_millis,
+        fair_share_millis=found.fair_share_millis,
+        used_millis=found.used_millis,
+        asked_millis=found.asked_millis,
+        would_stop=list(found.would_stop),
+        what_would_help=found.what_would_help,
+    )

@@ -1,0 +1,90 @@
+"""What the scheduler asks of JupyterHub: which servers there are, who is in which group, and to stop a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import httpx
+from hotdesk_api.errors import Unavailable
+
+TIMEOUT_S = 20.0
+PAGE = 200
+_PAGED = "application/jupyterhub-pagination+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One active server of the hub: `ready`, or with something `pending` (spawn, stop, check)."""
+
+    ready: bool
+    pending: str | None
+
+
+Servers = Mapping[tuple[str, str], Server]
+
+
+class Hub(Protocol):
+    """The part of a hub that workspaces need; tests have their own."""
+
+    async def servers(self) -> Servers:
+        """Active servers by (user, server name). Raises Unavailable."""
+
+    async def may_use(self, user: str, project: str) -> bool:
+        """Whether the user is in the group of that name, or an admin. Raises Unavailable."""
+
+    async def stop(self, user: str, server: str) -> None:
+        """Ask the hub to stop (or cancel) it; no error if it is not there. Raises Unavailable."""
+
+
+class HubClient:
+    """The hub's REST API with this service's own token."""
+
+    def __init__(self, api_url: str, token: str) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=api_url.rstrip("/") + "/", headers={"Authorization": f"token {token}"}, timeout=TIMEOUT_S, trust_env=False
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = await self._http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise Unavailable(f"JupyterHub cannot be reached ({type(error).__name__}).") from error
+        if response.status_code >= 500 or response.status_code in (401, 403):
+            raise Unavailable(f"JupyterHub answered {response.status_code} to {method} {path.split('?')[0]}.")
+        return response
+
+    async def servers(self) -> Servers:
+        found: dict[tuple[str, str], Server] = {}
+        offset: int | None = 0
+        while offset is not None:
+            query: dict[str, str | int] = {"state": "active", "offset": offset, "limit": PAGE}
+            response = await self._ask("GET", "users", params=query, headers={"Accept": _PAGED})
+            if response.status_code != 200:
+                raise Unavailable(f"JupyterHub answered {response.status_code} to GET users.")
+            page = response.json()
+            users = page if isinstance(page, list) else page["items"]
+            for user in users:
+                for name, server in (user.get("servers") or {}).items():
+                    found[user["name"], name] = Server(ready=bool(server.get("ready")), pending=server.get("pending"))
+            following = None if isinstance(page, list) else page["_pagination"]["next"]
+            offset = following["offset"] if following else None
+        return found
+
+    async def may_use(self, user: str, project: str) -> bool:
+        response = await self._ask("GET", f"users/{quote(user, safe='')}")
+        if response.status_code != 200:
+            return False
+        model = response.json()
+        if "groups" not in model:
+            return True  # This token may not read groups; the spawner, which is the hub itself, has checked them.
+        return bool(model.get("admin")) or project in model["groups"]
+
+    async def stop(self, user: str, server: str) -> None:
+        path = f"users/{quote(user, safe='')}/" + (f"servers/{quote(server, safe='')}" if server else "server")
+        await self._ask("DELETE", path)

@@ -1,0 +1,159 @@
+"""Creating, changing and deleting projects: admins only; a change is checked as a whole before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hotdesk_api.errors import Conflict, Invalid
+from hotdesk_api.models import ProjectOut, ProjectSpec
+from hotdesk_api.units import format_gpus
+
+from hotdesk_scheduler.core.model import Project, Quota
+from hotdesk_scheduler.service.callers import Caller, no_such_project
+from hotdesk_scheduler.service.desk import Desk
+from hotdesk_scheduler.service.summaries import projects_out
+
+MAX_AMOUNT = 10**12
+
+
+def _amount(value: int) -> int | None:
+    return None if value == -1 else value
+
+
+def _check(spec: ProjectSpec) -> None:
+    for name, value in spec.model_dump(exclude_unset=True).items():
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_AMOUNT:
+            raise Invalid(f"{name} {value} is more than any cluster has.", field=name, value=str(value), limit=MAX_AMOUNT)
+    for name in ("gpu_limit_millis", "cpu_limit_millis", "memory_limit_mib"):
+        if name in spec.model_fields_set and getattr(spec, name) is None:
+            raise Invalid(f"{name} needs a number; -1 means no limit.", field=name)
+
+
+def _changed(project: Project, spec: ProjectSpec) -> Project:
+    """The project with the members of `spec` that are set."""
+    given = spec.model_fields_set
+    changes: dict[str, object] = {}
+    for resource, unit in (("gpu", "millis"), ("cpu", "millis"), ("memory", "mib")):
+        quota: Quota = getattr(project, resource)
+        for part in ("quota", "limit"):
+            name = f"{resource}_{part}_{unit}"
+            value = getattr(spec, name)
+            if name in given and value is not None:
+                quota = replace(quota, **{part: _amount(value)})
+        changes[resource] = quota
+    same = ("department", "over_quota", "priority")
+    changes |= {name: getattr(spec, name) for name in same if name in given and (name == "department" or getattr(spec, name) is not None)}
+    if "gpu_over_quota_weight" in given:
+        changes["weight"] = spec.gpu_over_quota_weight
+    if "interactive_time_limit_s" in given:
+        changes["interactive_time_limit_s"] = float(spec.interactive_time_limit_s) if spec.interactive_time_limit_s else None
+    for name in ("train_node_types", "interactive_node_types", "node_pools"):
+        if name in given:
+            changes[name] = tuple(getattr(spec, name) or ())
+    return replace(project, **changes)  # type: ignore[arg-type]  # names and types are those of the fields above
+
+
+def _find(desk: Desk, name: str) -> Project | None:
+    return next((project for project in desk.engine.snapshot().projects if project.name == name), None)
+
+
+def _check_parents(desk: Desk, project: Project) -> None:
+    snapshot = desk.engine.snapshot()
+    departments = sorted(department.name for department in snapshot.departments)
+    if project.department is not None and project.department not in departments:
+        raise Invalid(
+            f"There is no department {project.department}.",
+            field="department",
+            value=project.department,
+            next_step=f"Departments: {', '.join(departments)}." if departments else "Leave the department out.",
+        )
+    types = {node.node_type for node in snapshot.nodes}
+    for node_type in (*project.train_node_types, *project.interactive_node_types):
+        if node_type not in types:
+            known = ", ".join(sorted(filter(None, types)))
+            raise Invalid(
+                f"There is no node of type {node_type}.", field="node_types", value=node_type, next_step=f"Types here: {known or 'none'}."
+            )
+    if project.gpu.limit is not None and project.gpu.quota is not None and project.gpu.limit < project.gpu.quota:
+        raise Invalid(
+            f"The GPU limit {format_gpus(project.gpu.limit)} of {project.name} is below its quota {format_gpus(project.gpu.quota)}.",
+            field="gpu_limit_millis",
+            value=project.gpu.limit,
+            limit=project.gpu.quota,
+            next_step="Raise the limit or lower the quota.",
+        )
+
+
+def show(desk: Desk, caller: Caller, name: str) -> ProjectOut:
+    if name not in desk.visible_projects(caller):
+        raise no_such_project(name)
+    return listing(desk, caller, only=name)[0]
+
+
+def listing(desk: Desk, caller: Caller, *, only: str | None = None) -> list[ProjectOut]:
+    visible = [name for name in desk.visible_projects(caller) if only in (None, name)]
+    return projects_out(desk.engine.snapshot(), desk.loop.fair_shares, visible=visible, groups=caller.groups)
+
+
+async def create(desk: Desk, caller: Caller, spec: ProjectSpec) -> ProjectOut:
+    caller.require_admin()
+    _check(spec)
+    if _find(desk, spec.name) is not None:
+        raise Conflict(
+            f"There is a project {spec.name} already.",
+            field="name",
+            value=spec.name,
+            next_step=f"Change it with `runai project update {spec.name}`.",
+        )
+    return await _put(desk, caller, "create project", _changed(Project(name=spec.name, created_at=desk.clock()), spec))
+
+
+async def update(desk: Desk, caller: Caller, name: str, spec: ProjectSpec) -> ProjectOut:
+    caller.require_admin()
+    _check(spec)
+    project = _find(desk, name)
+    if project is None:
+        raise no_such_project(name)
+    if spec.name != name:
+        raise Conflict(f"Project {name} cannot be renamed to {spec.name}.", field="name", value=spec.name)
+    return await _put(desk, caller, "update project", _changed(project, spec))
+
+
+async def _put(desk: Desk, caller: Caller, action: str, project: Project) -> ProjectOut:
+    _check_parents(desk, project)
+    await desk.engine.put_project(project)
+    desk.audit(caller, action, project=project.name, message=f"GPU quota {format_gpus(project.gpu.quota)}")
+    desk.loop.wake()
+    return show(desk, caller, project.name)
+
+
+async def delete(desk: Desk, caller: Caller, name: str) -> None:
+    caller.require_admin()
+    if _find(desk, name) is None:
+        raise no_such_project(name)
+    there = [workload.name for workload in desk.engine.snapshot().workloads if workload.project == name]
+    if there:
+        raise Conflict(
+            f"Project {name} still has {len(there)} workload{'s' if len(there) > 1 else ''}, such as {there[0]}.",
+            field="name",
+            value=name,
+            limit=0,
+            next_step=f"Delete them first: `runai list -p {name}` shows them.",
+        )
+    await desk.engine.delete_project(name)
+    desk.audit(caller, "delete project", project=name)
+    desk.loop.wake()
+
+
+async def seed(desk: Desk, wanted: Sequence[tuple[str, int | None]]) -> list[str]:
+    """Make the projects of the very first start; does nothing once there is, or ever was, a project."""
+    marker = desk.seed_marker
+    if desk.engine.snapshot().projects or (marker is not None and marker.exists()):
+        return []
+    for name, quota_millis in wanted:
+        checked = ProjectSpec(name=name, gpu_quota_millis=-1 if quota_millis is None else quota_millis)
+        await desk.engine.put_project(_changed(Project(name=name, created_at=desk.clock()), checked))
+    if marker is not None and wanted:
+        marker.touch(mode=0o600)
+    return [name for name, _ in wanted]

@@ -1,0 +1,143 @@
+"""Nodes, projects and the whole cluster as wire models: sums over the snapshot, made when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from hotdesk_api.models import Cluster, DeviceOut, NodeOut, ProjectOut
+
+from hotdesk_scheduler.core import lifecycle
+from hotdesk_scheduler.core.model import HOLDING, Node, Project, Snapshot, Workload
+from hotdesk_scheduler.engines.base import Engine
+from hotdesk_scheduler.service.specs import free_gpus
+from hotdesk_scheduler.service.views import asked_gpu_millis, held_gpu_millis
+
+
+@dataclass(slots=True)
+class _NodeUse:
+    gpu_millis: int = 0
+    cpu_millis: int = 0
+    memory_mib: int = 0
+    by_device: dict[str, int] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
+
+
+def _use_by_node(engine: Engine, snapshot: Snapshot) -> dict[str, _NodeUse]:
+    uses = {node.name: _NodeUse() for node in snapshot.nodes}
+    for workload in snapshot.workloads:
+        for pod in workload.pods:
+            if pod.placement is None or pod.state not in HOLDING or pod.placement.node not in uses:
+                continue
+            use = uses[pod.placement.node]
+            use.gpu_millis += pod.placement.gpu_millis
+            use.cpu_millis += pod.request.cpu_millis
+            use.memory_mib += pod.request.memory_mib
+            shares = [share.millis for share in pod.placement.shares] or [1000] * pod.placement.whole
+            for device, millis in zip(engine.details(workload.id, pod.index).devices, shares, strict=False):
+                use.by_device[device.uuid] = use.by_device.get(device.uuid, 0) + millis
+                if pod.placement.shares:
+                    use.shared.add(device.uuid)
+    return uses
+
+
+def nodes_out(engine: Engine, snapshot: Snapshot) -> list[NodeOut]:
+    uses = _use_by_node(engine, snapshot)
+    return [_node_out(engine, snapshot, node, uses[node.name]) for node in sorted(snapshot.nodes, key=lambda node: node.name)]
+
+
+def _node_out(engine: Engine, snapshot: Snapshot, node: Node, use: _NodeUse) -> NodeOut:
+    devices = [
+        DeviceOut(
+            index=device.index,
+            uuid=device.uuid,
+            model=device.model,
+            memory_mib=device.memory_mib,
+            simulated=device.simulated,
+            allocated_millis=use.by_device.get(device.uuid, 0),
+            shared=device.uuid in use.shared,
+            utilisation_percent=device.utilisation_percent,
+            memory_used_mib=device.memory_used_mib,
+        )
+        for device in engine.devices(node.name)
+    ]
+    return NodeOut(
+        name=node.name,
+        status="Ready" if node.ready else "NotReady",
+        gpus=node.gpus,
+        gpu_model=node.gpu_model,
+        gpu_memory_mib=node.gpu_memory_mib,
+        gpu_millis_allocated=use.gpu_millis,
+        gpus_free=free_gpus(snapshot, node.name),
+        cpu_millis=node.cpu_millis,
+        cpu_millis_allocated=use.cpu_millis,
+        memory_mib=node.memory_mib,
+        memory_mib_allocated=use.memory_mib,
+        node_type=node.node_type,
+        pool=node.pool,
+        simulated=node.simulated,
+        devices=devices,
+    )
+
+
+def projects_out(
+    snapshot: Snapshot, fair_shares: Mapping[str, int], *, visible: Collection[str], groups: Collection[str]
+) -> list[ProjectOut]:
+    """Those of `visible`, by name; `groups` are the caller's own."""
+    mine: dict[str, list[Workload]] = {name: [] for name in visible}
+    for workload in snapshot.workloads:
+        if workload.project in mine:
+            mine[workload.project].append(workload)
+    smallest = min((node.gpu_memory_mib for node in snapshot.nodes if node.gpus), default=0)
+    return [
+        _project_out(project, mine[project.name], fair_shares.get(project.name), smallest, member=project.name in groups)
+        for project in sorted(snapshot.projects, key=lambda project: project.name)
+        if project.name in mine
+    ]
+
+
+def _project_out(project: Project, workloads: list[Workload], fair_share: int | None, smallest_gpu_mib: int, *, member: bool) -> ProjectOut:
+    statuses = [(workload, lifecycle.status(workload)) for workload in workloads]
+    pending = [workload for workload, status in statuses if status == "Pending"]
+    allocated = sum(held_gpu_millis(workload) for workload in workloads)
+    return ProjectOut(
+        name=project.name,
+        department=project.department,
+        gpu_quota_millis=project.gpu.quota,
+        gpu_limit_millis=project.gpu.limit,
+        gpu_over_quota_weight=project.weight,
+        over_quota=project.over_quota,
+        priority=project.priority,
+        cpu_quota_millis=project.cpu.quota,
+        memory_quota_mib=project.memory.quota,
+        gpu_millis_allocated=allocated,
+        gpu_millis_requested=allocated + sum(asked_gpu_millis(workload, smallest_gpu_mib) for workload in pending),
+        fair_share_millis=fair_share,
+        running=sum(status in ("Running", "ContainerCreating", "Terminating") for _, status in statuses),
+        pending=len(pending),
+        interactive_time_limit_s=None if project.interactive_time_limit_s is None else int(project.interactive_time_limit_s),
+        train_node_types=list(project.train_node_types),
+        interactive_node_types=list(project.interactive_node_types),
+        created_at=datetime.fromtimestamp(project.created_at, UTC),
+        member=member,
+    )
+
+
+def cluster_out(engine: Engine, snapshot: Snapshot) -> Cluster:
+    statuses = [lifecycle.status(workload) for workload in snapshot.workloads]
+    free = [free_gpus(snapshot, node.name) for node in snapshot.nodes if node.ready]
+    gpus = sum(node.gpus for node in snapshot.nodes)
+    return Cluster(
+        engine=engine.name,
+        simulated=any(node.simulated for node in snapshot.nodes),
+        nodes=len(snapshot.nodes),
+        nodes_ready=sum(node.ready for node in snapshot.nodes),
+        gpus=gpus,
+        gpus_in_use=gpus - sum(free_gpus(snapshot, node.name) for node in snapshot.nodes),
+        gpu_millis_allocated=sum(held_gpu_millis(workload) for workload in snapshot.workloads),
+        largest_free_block=max(free, default=0),
+        running=sum(status in ("Running", "ContainerCreating", "Terminating") for status in statuses),
+        pending=sum(status == "Pending" for status in statuses),
+        version=snapshot.version,
+    )

@@ -1,0 +1,247 @@
+"""The core's values as wire models. One view a workload is kept and reused for as long as nothing it shows has changed.
+
+Core values are frozen, so "unchanged" is identity: a list of a thousand workloads costs a thousand comparisons.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hotdesk_api.models import DeviceOut, Grant, PodOut, Progress, ReasonOut, Status, WorkloadDetail, WorkloadOut, WorkloadSpec
+
+from hotdesk_scheduler.core import lifecycle
+from hotdesk_scheduler.core.model import HOLDING, Kind, Phase, Pod, PodState, Snapshot, Workload
+from hotdesk_scheduler.core.plan import Hold
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines.base import Engine, PodDetails
+
+_QUEUED = Reason(ReasonCode.QUEUED, "It was just submitted and is looked at next.")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+_POD_STATUS: dict[PodState, str] = {
+    PodState.PENDING: "Pending",
+    PodState.STARTING: "ContainerCreating",
+    PodState.RUNNING: "Running",
+    PodState.RELEASING: "Terminating",
+    PodState.SUCCEEDED: "Succeeded",
+    PodState.FAILED: "Failed",
+    PodState.STOPPED: "Stopped",
+    PodState.LOST: "Lost",
+}
+
+
+def when(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def reason_out(reason: Reason | None) -> ReasonOut | None:
+    return None if reason is None else ReasonOut(code=reason.code.value, sentence=reason.sentence, numbers=dict(reason.numbers))
+
+
+def type_name(workload: Workload) -> str:
+    """Run:ai's words for tables."""
+    if workload.kind in (Kind.INTERACTIVE, Kind.WORKSPACE):
+        return "Interactive-Preemptible" if workload.preemptible else "Interactive"
+    return "Inference" if workload.kind is Kind.INFERENCE else "Train"
+
+
+def held_gpu_millis(workload: Workload) -> int:
+    return sum(pod.placement.gpu_millis for pod in workload.pods if pod.placement is not None and pod.state in HOLDING)
+
+
+def asked_gpu_millis(workload: Workload, smallest_gpu_mib: int) -> int:
+    """What it asks for in all; a memory request counts with the cluster's smallest GPU until it is placed (scheduling.md 1)."""
+    total = 0
+    for pod in workload.pods:
+        gpu = pod.request.gpu
+        if gpu.memory_mib and pod.placement is not None:
+            total += pod.placement.gpu_millis
+        elif gpu.memory_mib and smallest_gpu_mib:
+            total += min(1000, -(-1000 * gpu.memory_mib // smallest_gpu_mib)) * gpu.devices
+        else:
+            total += gpu.whole * 1000 + gpu.millis * gpu.devices
+    return total
+
+
+@dataclass(slots=True)
+class Entry:
+    """A view and what it was made of."""
+
+    workload: Workload
+    hold: Hold | None
+    progress: Progress | None
+    view: WorkloadOut
+    json: bytes
+
+
+class Views:
+    """Keeps the current view of every workload; `refresh` returns what changed since the last call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._entries: dict[str, Entry] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
+        self._smallest_gpu_mib = 0
+        self._simulated = False
+
+    def refresh(
+        self, snapshot: Snapshot, holds: Mapping[str, Hold], progress: Mapping[str, Progress]
+    ) -> tuple[list[WorkloadOut], list[WorkloadOut]]:
+        """(changed or new, removed) since the call before."""
+        self._smallest_gpu_mib = min((n.gpu_memory_mib for n in snapshot.nodes if n.gpus), default=0)
+        self._simulated = any(node.simulated for node in snapshot.nodes)
+        changed, removed = [], []
+        for workload in snapshot.workloads:
+            hold, report = holds.get(workload.id), progress.get(workload.id)
+            old = self._entries.get(workload.id)
+            if old is not None and old.workload is workload and old.hold == hold and old.progress is report:
+                continue
+            view = self._view(workload, hold, report)
+            if old is not None and old.view == view:
+                self._entries[workload.id] = Entry(workload, hold, report, view, old.json)
+                continue
+            self._entries[workload.id] = Entry(workload, hold, report, view, view.model_dump_json().encode())
+            changed.append(view)
+        if len(self._entries) > len(snapshot.workloads):
+            present = {workload.id for workload in snapshot.workloads}
+            removed = [self._entries.pop(gone).view for gone in self._entries.keys() - present]
+        if changed or removed:
+            self._by_name = {(e.workload.project, e.workload.name): e.workload.id for e in self._entries.values()}
+        return changed, removed
+
+    def find(self, project: str, name: str) -> Entry | None:
+        workload_id = self._by_name.get((project, name))
+        return None if workload_id is None else self._entries[workload_id]
+
+    def get(self, workload_id: str) -> Entry | None:
+        return self._entries.get(workload_id)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """By project, then name."""
+        return (self._entries[self._by_name[key]] for key in sorted(self._by_name))
+
+    def _view(self, workload: Workload, hold: Hold | None, progress: Progress | None) -> WorkloadOut:
+        spec = self._engine.spec(workload.id)
+        status: Status = lifecycle.status(workload)  # type: ignore[assignment]  # the core has no wire types; tests compare the words
+        placed = [pod for pod in workload.pods if pod.placement is not None and pod.state in HOLDING]
+        request = workload.pods[0].request if workload.pods else None
+        details = self._engine.details(workload.id, placed[0].index) if placed else None
+        started = [pod.started_at for pod in workload.pods if pod.started_at is not None]
+        return WorkloadOut(
+            id=workload.id,
+            name=workload.name,
+            project=workload.project,
+            user=workload.user,
+            kind=spec.kind,
+            type=type_name(workload),
+            status=status,
+            created_at=datetime.fromtimestamp(workload.created_at, UTC),
+            started_at=when(min(started, default=None)),
+            finished_at=when(workload.finished_at),
+            image=spec.image,
+            priority=workload.priority,
+            preemptible=workload.preemptible,
+            gpu_millis_requested=asked_gpu_millis(workload, self._smallest_gpu_mib),
+            gpu_memory_mib_requested=(request.gpu.memory_mib or None) if request else None,
+            gpu_millis_allocated=held_gpu_millis(workload),
+            cpu_millis=sum(pod.request.cpu_millis for pod in workload.pods),
+            memory_mib=sum(pod.request.memory_mib for pod in workload.pods),
+            nodes=sorted({pod.placement.node for pod in placed if pod.placement is not None}),
+            running_pods=sum(pod.state is PodState.RUNNING for pod in workload.pods),
+            pending_pods=sum(pod.state in (PodState.PENDING, PodState.STARTING) for pod in workload.pods),
+            reason=reason_out(main_reason(workload, status, hold)),
+            queue_position=hold.position if hold is not None and status == "Pending" else None,
+            progress=progress.progress if progress else None,
+            message=progress.message if progress else "",
+            simulated=self._simulated,
+            tier_requested=_tier_requested(workload),
+            tier_verified=details.tier if details else "",
+        )
+
+    def detail(self, entry: Entry, *, grant: bool, secrets: bool) -> WorkloadDetail:
+        """`grant`: for the hub's spawner; `secrets` False: values of variables that look secret are hidden."""
+        workload = entry.workload
+        spec = self._engine.spec(workload.id)
+        pods = [pod_out(workload, pod, self._engine.details(workload.id, pod.index)) for pod in workload.pods]
+        return WorkloadDetail(
+            **dict(entry.view),
+            spec=spec if secrets else without_secrets(spec),
+            pods=pods,
+            grant=self._grant(workload) if grant else None,
+        )
+
+    def _grant(self, workload: Workload) -> Grant | None:
+        pod = next((pod for pod in workload.pods if pod.placement is not None), None)
+        if workload.kind is not Kind.WORKSPACE or pod is None or pod.placement is None:
+            return None
+        if pod.state not in (PodState.STARTING, PodState.RUNNING) or workload.phase is not Phase.ACTIVE:
+            return None
+        details = self._engine.details(workload.id, pod.index)
+        return Grant(
+            node=pod.placement.node,
+            environment=dict(details.environment),
+            gpu_millis=pod.placement.gpu_millis,
+            simulated=self._simulated,
+            tier=details.tier,
+        )
+
+
+def main_reason(workload: Workload, status: str, hold: Hold | None) -> Reason | None:
+    """Why it is not running; None while it runs."""
+    if status == "Pending":
+        return hold.reason if hold is not None else _QUEUED
+    if status in ("Running", "ContainerCreating"):
+        return None
+    stops = (pod.stop_reason for pod in workload.pods if pod.stop_reason is not None)
+    return workload.phase_reason or next(stops, None)
+
+
+def _tier_requested(workload: Workload) -> str:
+    gpu = workload.pods[0].request.gpu if workload.pods else None
+    if gpu is None or gpu.is_none:
+        return ""
+    return "exclusive" if gpu.whole else "shared"
+
+
+def pod_out(workload: Workload, pod: Pod, details: PodDetails) -> PodOut:
+    placement = pod.placement if pod.state in HOLDING else None
+    devices = [
+        DeviceOut(
+            index=device.index,
+            uuid=device.uuid,
+            model=device.model,
+            memory_mib=device.memory_mib,
+            simulated=device.simulated,
+            shared=bool(placement.shares),
+            allocated_millis=placement.shares[0].millis if placement.shares else 1000,
+            utilisation_percent=device.utilisation_percent,
+            memory_used_mib=device.memory_used_mib,
+        )
+        for device in (details.devices if placement is not None else ())
+    ]
+    return PodOut(
+        name=f"{workload.name}-{pod.index}",
+        index=pod.index,
+        status=_POD_STATUS[pod.state],
+        node=placement.node if placement else None,
+        gpu_millis=placement.gpu_millis if placement else 0,
+        devices=devices,
+        started_at=when(pod.started_at),
+        ended_at=when(pod.ended_at),
+        exit_code=pod.exit_code,
+        attempt=pod.attempt,
+        error=details.error,
+    )
+
+
+def without_secrets(spec: WorkloadSpec) -> WorkloadSpec:
+    """For other members of the project: what the owner passed in secret-looking variables is not theirs to read."""
+    hidden = {name: value for name, value in spec.environment.items() if _SECRET.search(name) and value}
+    if not hidden:
+        return spec
+    line = spec.command_line
+    for value in sorted(hidden.values(), key=len, reverse=True):
+        line = line.replace(value, "***")
+    return spec.model_copy(update={"environment": spec.environment | dict.fromkeys(hidden, "***"), "command_line": line})

@@ -1,0 +1,116 @@
+"""Every setting of `hotdesk-scheduler serve`, once: its flag, its variable, its default and what it means."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from hotdesk_api import units
+from hotdesk_api.errors import Invalid
+
+
+def _setting(default: Any, help_text: str, *, parse: Any = str, variable: str | None = None, metavar: str | None = None) -> Any:
+    return field(default=default, metadata={"help": help_text, "parse": parse, "variable": variable, "metavar": metavar})
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float(units.parse_duration_s(text))
+
+
+DEFAULT_STATE = Path("~/.local/state/hotdesk").expanduser()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A field is a flag (`state_dir` -> `--state`, else the name with dashes) and a variable (`HOTDESK_…`). Flags win."""
+
+    state_dir: Path = _setting(DEFAULT_STATE, "where everything is kept (0700)", parse=_path, metavar="DIR")
+    simulate: str = _setting("", "simulated nodes instead of real GPUs, such as 2x8xV100-SXM2-32GB", metavar="SHAPE")
+    host: str = _setting("127.0.0.1", "address to listen on; loopback unless you mean it")
+    port: int = _setting(8010, "port to listen on; 0 = any free one, written to STATE/scheduler/port", parse=int)
+    seed_projects: str = _setting("", "projects and GPU quotas made on the very first start, such as team-a=4,team-b=2", metavar="A=N,…")
+    tokens_file: Path | None = _setting(
+        None, "take callers from this JSON file (0600) instead of JupyterHub; for tests and use without a hub", parse=_path, metavar="FILE"
+    )
+    records_url: str = _setting("", "SQLAlchemy URL of events and audit; default: SQLite in the state directory", metavar="URL")
+    service_name: str = _setting("hotdesk", "the part of the custom scopes that names this service")
+    grace_s: float = _setting(30.0, "seconds between the notice (SIGTERM) and SIGKILL of a pod that is stopped", parse=_seconds)
+    tick_s: float = _setting(30.0, "the loop also runs this often when nothing changes", parse=_seconds)
+    workspace_poll_s: float = _setting(12.0, "how often the hub's list of servers is compared with the workspaces", parse=_seconds)
+    workspace_wait_s: float = _setting(600.0, "how long a waiting workspace keeps its place without its spawner", parse=_seconds)
+    grant_s: float = _setting(300.0, "how long a granted workspace may take to be taken up", parse=_seconds)
+    log_level: str = _setting("info", "debug, info, warning or error")
+    hub_api_url: str = _setting("", "the hub's API, set by the hub", variable="JUPYTERHUB_API_URL", metavar="URL")
+    hub_token: str = _setting("", "this service's own token, set by the hub; never a flag", variable="JUPYTERHUB_API_TOKEN")
+    service_url: str = _setting("", "where the hub expects this service, set by the hub", variable="JUPYTERHUB_SERVICE_URL", metavar="URL")
+    service_prefix: str = _setting("", "the path below which the proxy shows it", variable="JUPYTERHUB_SERVICE_PREFIX")
+
+    @property
+    def scheduler_dir(self) -> Path:
+        return self.state_dir / "scheduler"
+
+
+_FLAGS = {"state_dir": "--state", "tokens_file": "--tokens"}
+_NO_FLAG = frozenset({"hub_token"})
+
+
+def flag_of(name: str) -> str:
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+def variable_of(name: str) -> str:
+    given = next(item.metadata["variable"] for item in fields(Settings) if item.name == name)
+    return str(given or "HOTDESK_" + flag_of(name)[2:].replace("-", "_").upper())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    for item in fields(Settings):
+        if item.name in _NO_FLAG:
+            continue
+        default = "" if item.default is MISSING or item.default in ("", None) else f"; default {item.default}"
+        parser.add_argument(
+            flag_of(item.name),
+            dest=item.name,
+            metavar=item.metadata["metavar"] or item.name.rpartition("_")[2].upper(),
+            help=f"{item.metadata['help']} ({variable_of(item.name)}{default})".replace("%", "%%"),
+        )
+
+
+def _parsed(name: str, parse: Any, text: str, *, source: str) -> Any:
+    try:
+        return parse(text)
+    except (ValueError, Invalid) as error:
+        raise Invalid(f"{source} {text!r} is not usable: {error}", field=name, value=text) from error
+
+
+def load(namespace: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Flag > variable > default. Raises Invalid for values that cannot be read."""
+    values: dict[str, Any] = {}
+    for item in fields(Settings):
+        flag = getattr(namespace, item.name, None)
+        variable = environment.get(variable_of(item.name))
+        if flag is not None:
+            values[item.name] = _parsed(item.name, item.metadata["parse"], flag, source=flag_of(item.name))
+        elif variable:
+            values[item.name] = _parsed(item.name, item.metadata["parse"], variable, source=variable_of(item.name))
+    return Settings(**values)
+
+
+def parse_seed_projects(text: str) -> Sequence[tuple[str, int | None]]:
+    """`team-a=4,team-b=unlimited` as (name, quota in thousandths of a GPU). Raises Invalid."""
+    found = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, quota = part.partition("=")
+        found.append((name.strip(), units.parse_quota(quota or "0", field="--seed-projects")))
+    return found
