@@ -1,0 +1,67 @@
+"""The form's HTML: the person's projects, the last choice, and nothing of what somebody typed as markup."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from hotdesk_api.models import Explanation, ProjectOut
+from hotdesk_spawner import form
+
+
+def project(name: str, *, quota_millis: int | None = 4000, used_millis: int = 1500) -> ProjectOut:
+    return ProjectOut(
+        name=name, gpu_quota_millis=quota_millis, gpu_limit_millis=None, gpu_millis_allocated=used_millis, created_at=datetime.now(UTC)
+    )
+
+
+def html(last: dict[str, Any] | None = None, **more: Any) -> str:
+    return form.render([project("team-a"), project("team-b", quota_millis=None)], user="alice", last=last or {}, **more)
+
+
+def checked(text: str) -> str:
+    found = re.search(r'name="gpu_kind"[^>]*value="(\w+)" checked', text)
+    assert found
+    return found[1]
+
+
+def test_each_project_shows_its_numbers_even_without_javascript() -> None:
+    assert "team-a — quota 4, used 1.5, free 2.5" in html()
+    assert "team-b — quota unlimited, used 1.5, free unlimited" in html()
+
+
+def test_the_last_choice_comes_up_again() -> None:
+    text = html({"project": "team-b", "gpu": "0.35", "memory": "2G", "preemptible": True})
+    assert '<option value="team-b" selected>' in text
+    assert checked(text) == "fraction"
+    assert re.search(r'name="gpu_fraction"[^>]*value="0.35"', text)
+    assert re.search(r'name="memory"[^>]*value="2G"', text)
+    assert re.search(r'name="preemptible"[^>]* checked', text)
+    assert checked(html({"gpu": "2"})) == "whole"
+    assert checked(html({"gpu": "0"})) == "none"
+    assert checked(html({"gpu_memory": "8G"})) == "memory"
+
+
+def test_what_people_typed_is_never_markup() -> None:
+    assert "<script>alert" not in html({"memory": '"><script>alert(1)</script>'})
+
+
+def test_simulated_gpus_are_marked_as_such() -> None:
+    assert "SIMULATED" in html(simulated=True)
+    assert "SIMULATED" not in html()
+
+
+def test_without_the_scheduler_the_form_still_opens_and_says_so() -> None:
+    text = form.render([], names=["team-a"], user="alice", last={}, problem="The scheduler cannot be reached.")
+    assert "The scheduler cannot be reached." in text
+    assert '<option value="team-a"' in text
+
+
+def test_who_is_in_no_project_reads_it_there() -> None:
+    assert "You are in no project" in form.render([], user="eve", last={})
+
+
+def test_a_plan_that_waits_says_what_would_help() -> None:
+    plan = Explanation(sentence="team-a has used its quota.", starts_now=False, what_would_help="Ask for 0.5.")
+    assert form.plan_in_words(plan) == "team-a has used its quota. Ask for 0.5."
