@@ -1,0 +1,445 @@
+"""`hotdesk-scheduler simulate FILE…`: scenario files on the fake engine and a virtual clock.
+
+One line a scenario (`ok NAME` / `FAIL NAME: …`) and a closing count; `--json` the final states, `--trace` every decision with its
+reason, `--time` how long `decide()` took. The format is `hotdesk-scenario/1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hotdesk_scheduler.core import invariants, lifecycle
+from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Workload
+from hotdesk_scheduler.core.plan import Finish, Hold, LifecycleDecision, Move, Nominate, Plan, Remove, Requeue, Start, Stop
+from hotdesk_scheduler.core.quantities import gpus
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines.fake import FakeEngine
+from hotdesk_scheduler.scenarios import EPOCH, World, read_policy, read_workload
+
+MOST_CYCLES = 60
+CYCLE_S = 1.0
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one scenario; `decisions` in the order taken."""
+
+    name: str
+    failures: list[str] = field(default_factory=list)
+    cycles: int = 0
+    decisions: list[Json] = field(default_factory=list)
+    decide_ms: list[float] = field(default_factory=list)
+    pods: Json = field(default_factory=dict)
+    workloads: Json = field(default_factory=dict)
+    projects: Json = field(default_factory=dict)
+
+
+class Run:
+    """One scenario being played: the engine, the clock, and what was decided so far."""
+
+    def __init__(self, scenario: Json, *, keep_decisions: bool = True) -> None:
+        self.scenario = scenario
+        self.policy: Policy = read_policy(scenario.get("policy") or {})
+        self.now = EPOCH
+        self.world = World(scenario)
+        self.engine: FakeEngine = self.world.engine
+        self.outcome = Outcome(str(scenario.get("name", "unnamed")))
+        self.holds: dict[str, Reason] = {}
+        self.fair: dict[str, int] = {}
+        self.keep_decisions = keep_decisions
+        self.stopped: set[str] = set()
+
+    # --- cycles ------------------------------------------------------------------------------------------------------------------
+
+    async def cycle(self) -> bool:
+        """What was stopping is gone, what was starting runs; then review, decide, verify, apply. Whether anything moved."""
+        self.outcome.cycles += 1
+        self.engine.now = self.now
+        moved = self.engine.settle()
+        moved |= await self._review()
+        moved |= await self._apply(self._decide())
+        self.now += CYCLE_S
+        return moved
+
+    def _decide(self) -> Plan:
+        snapshot = self.engine.snapshot()
+        began = time.perf_counter()
+        plan = decide(snapshot, self.policy, self.now)
+        self.outcome.decide_ms.append(round((time.perf_counter() - began) * 1000, 3))
+        self.outcome.failures.extend(f"cycle {self.outcome.cycles}: {broken}" for broken in invariants.check(snapshot, plan))
+        self.holds = {d.workload_id: d.reason for d in plan.decisions if isinstance(d, Hold)}
+        self.fair = dict(plan.fair_shares)
+        return plan
+
+    async def _review(self) -> bool:
+        moved = False
+        for _ in range(MOST_CYCLES):
+            due = lifecycle.review(self.engine.snapshot(), self.policy, self.now)
+            if not due:
+                break
+            moved = True
+            for decision in due:
+                await self._apply_lifecycle(decision)
+        return moved
+
+    async def _apply_lifecycle(self, decision: LifecycleDecision) -> None:
+        match decision:
+            case Requeue():
+                await self.engine.requeue_pod(decision.workload_id, decision.index)
+            case Finish():
+                await self.engine.set_phase(decision.workload_id, Phase(decision.phase), decision.reason, self.now)
+            case Remove():
+                await self.engine.forget(decision.workload_id)
+            case Stop():
+                await self._stop(decision)
+
+    async def _apply(self, plan: Plan) -> bool:
+        moved = False
+        for decision in plan.decisions:
+            match decision:
+                case Start():
+                    moved = True
+                    await self.engine.start_pod(decision.workload_id, decision.index, decision.placement, self.now)
+                    self._note("start", decision.workload_id, decision.index, decision.placement)
+                case Stop():
+                    moved = True
+                    await self._stop(decision)
+                case Move():
+                    moved = True
+                    await self.engine.nominate(decision.workload_id, decision.index, decision.placement)
+                    self._note(
+                        "move", decision.workload_id, decision.index, decision.placement,
+                        reason=decision.reason, beneficiary=decision.beneficiary,
+                    )  # fmt: skip
+                    await self.engine.stop_pod(decision.workload_id, decision.index, decision.reason, decision.grace_s, self.now)
+                case Nominate():
+                    moved = True
+                    await self.engine.nominate(decision.workload_id, decision.index, decision.placement)
+                case Hold():
+                    self._note("hold", decision.workload_id, None, None, reason=decision.reason)
+        return moved
+
+    async def _stop(self, stop: Stop) -> None:
+        workload = self._workload(stop.workload_id)
+        if workload.phase is Phase.ACTIVE:
+            self.stopped.add(workload.name)
+        place = workload.pods[stop.index].placement
+        self._note("stop", stop.workload_id, stop.index, place, reason=stop.reason, beneficiary=stop.beneficiary)
+        await self.engine.stop_pod(stop.workload_id, stop.index, stop.reason, stop.grace_s, self.now)
+
+    def _workload(self, workload_id: str) -> Workload:
+        return self.world.workload(workload_id)
+
+    def _note(
+        self,
+        kind: str,
+        workload_id: str,
+        index: int | None,
+        place: Placement | None,
+        *,
+        reason: Reason | None = None,
+        beneficiary: str | None = None,
+    ) -> None:
+        if not self.keep_decisions:
+            return
+        name = self._workload(workload_id).name
+        self.outcome.decisions.append(
+            {
+                "cycle": self.outcome.cycles,
+                "kind": kind,
+                "workload": name,
+                "pod": f"{name}-{index}" if index is not None else None,
+                "node": place.node if place else None,
+                "gpu": gpu_out(place),
+                "reason": reason_out(reason),
+                "for": self._workload(beneficiary).name if beneficiary else None,
+            }
+        )
+
+    # --- playing -----------------------------------------------------------------------------------------------------------------
+
+    async def play(self, cycles: int | None) -> Outcome:
+        """Steps, each settled; or a number of cycles, matched, and matched again after each of the stable ones."""
+        if "steps" in self.scenario:
+            await self.settle()
+            for step in self.scenario["steps"]:
+                await self._step(step)
+        else:
+            await self._cycles(cycles if cycles is not None else int(self.scenario.get("cycles", 2)))
+        self._finish()
+        return self.outcome
+
+    async def _cycles(self, cycles: int) -> None:
+        expect = self.scenario.get("expect") or {}
+        for _ in range(cycles):
+            await self.cycle()
+        self._match(expect)
+        for _ in range(int(self.scenario.get("stable_cycles", 0))):
+            await self.cycle()
+            self._match(expect)
+
+    async def settle(self) -> None:
+        for _ in range(MOST_CYCLES):
+            if not await self.cycle():
+                return
+        self.outcome.failures.append(f"does not come to rest within {MOST_CYCLES} cycles")
+
+    async def _step(self, step: Json) -> None:
+        for verb, value in step.items():
+            if verb == "expect":
+                self._match(value)
+                continue
+            await self._do(verb, value)
+            await self.settle()
+
+    async def _do(self, verb: str, value: Any) -> None:
+        self.engine.now = self.now
+        if verb == "submit":
+            workload = read_workload(value, now=self.now, age_s=0.0)
+            await self.engine.submit(self.world.adopt(workload), self.world.spec)
+        elif verb == "delete":
+            for name in value:
+                await self._delete(name)
+        elif verb == "complete":
+            for name in value:
+                workload = self.world.named(name)
+                for pod in workload.pods:
+                    if pod.state is PodState.RUNNING:
+                        self.engine.exit_pod(workload.id, pod.index)
+        elif verb == "delete_one_running":
+            running = [w for w in self.engine.snapshot().workloads if w.project == value and lifecycle.status(w) == "Running"]
+            if running:
+                await self._delete(max(running, key=lambda w: (w.created_at, w.name)).name)
+        elif verb == "node_lost":
+            self.engine.lose_node(value)
+        elif verb == "advance_s":
+            self.now += value
+        else:
+            raise SystemExit(f"Scenario {self.outcome.name}: there is no step {verb!r}.")
+
+    async def _delete(self, name: str) -> None:
+        reason = Reason(ReasonCode.OWNER_DELETED, "It was deleted by its owner.")
+        await self.engine.set_phase(self.world.named(name).id, Phase.DELETING, reason, self.now)
+
+    # --- matching ----------------------------------------------------------------------------------------------------------------
+
+    def _match(self, expect: Json) -> None:
+        for failure in Matcher(self).failures(expect):
+            if failure not in self.outcome.failures:
+                self.outcome.failures.append(failure)
+
+    def _finish(self) -> None:
+        """Final states, for `--json`."""
+        quotas = {p.name: p.gpu.quota for p in self.engine.snapshot().projects}
+        matcher = Matcher(self)
+        self.outcome.pods = matcher.pods
+        for workload in self.world.all():
+            reason = self.holds.get(workload.id) or workload.phase_reason
+            self.outcome.workloads[workload.name] = {
+                "state": matcher.state(workload.name),
+                "project": workload.project,
+                "reason": reason_out(reason),
+            }
+        for name, quota in quotas.items():
+            self.outcome.projects[name] = {
+                "gpu_millis": matcher.gpu_millis(name),
+                "quota_millis": quota,
+                "fair_share_millis": self.fair.get(name),
+            }
+
+
+class Matcher:
+    """The world as a scenario's `expect` speaks of it. A pod that is starting counts as running: nothing is left to decide."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.pods: dict[str, Json] = {}
+        self.by_workload: dict[str, list[Json]] = {}
+        for workload in run.world.all():
+            present = run.world.is_present(workload)
+            for pod in workload.pods:
+                place = pod.placement if pod.state in HOLDING else None
+                out = {"state": _state_word(pod.state) if present else "gone", "node": place.node if place else None, "gpu": gpu_out(place)}
+                self.pods[f"{workload.name}-{pod.index}"] = out
+                self.by_workload.setdefault(workload.name, []).append(out)
+
+    def state(self, name: str) -> str:
+        """One word for the workload: its pods' state, or `mixed` parts as `running` if any runs."""
+        workload = self.run.world.named(name)
+        if not self.run.world.is_present(workload):
+            return "gone"
+        if workload.phase not in (Phase.ACTIVE, Phase.DELETING):
+            return workload.phase.value
+        states = {pod["state"] for pod in self.by_workload.get(name, [])}
+        return next((s for s in ("running", "releasing", "pending") if s in states), "pending")
+
+    def _active(self) -> list[Workload]:
+        return [w for w in self.run.engine.snapshot().workloads if w.phase is Phase.ACTIVE]
+
+    def gpu_millis(self, project: str) -> int:
+        total = 0
+        for workload in self._active():
+            if workload.project == project:
+                total += sum(p.placement.gpu_millis for p in workload.pods if p.placement and p.state in invariants.RUNS)
+        return total
+
+    def pending(self, project: str) -> int:
+        return sum(w.project == project and not any(p.state in HOLDING for p in w.pods) for w in self._active())
+
+    def running(self) -> int:
+        return sum(any(p.state in invariants.RUNS for p in w.pods) for w in self._active())
+
+    def gpus_in_use(self) -> int:
+        whole = 0
+        groups: set[tuple[str, str]] = set()
+        for workload in self.run.engine.snapshot().workloads:
+            for pod in workload.pods:
+                if pod.placement and pod.state in HOLDING:
+                    whole += pod.placement.whole
+                    groups |= {(pod.placement.node, share.group) for share in pod.placement.shares}
+        return whole + len(groups)
+
+    def failures(self, expect: Json) -> Iterator[str]:
+        for name, wanted in (expect.get("workloads") or {}).items():
+            yield from self._workload(name, wanted)
+        for pod, wanted in (expect.get("pods") or {}).items():
+            if pod not in self.pods:
+                yield f"pod {pod}: it is not there"
+            else:
+                yield from self._pod(pod, self.pods[pod], wanted)
+        for project, wanted in (expect.get("projects") or {}).items():
+            if "gpu" in wanted and (got := self.gpu_millis(project)) != _millis(wanted["gpu"]):
+                yield f"{project} should hold {wanted['gpu']} GPUs, holds {gpus(got)}"
+            if "pending" in wanted and (count := self.pending(project)) != wanted["pending"]:
+                yield f"{project} should have {wanted['pending']} pending workloads, has {count}"
+        allocated = sum(self.gpu_millis(p.name) for p in self.run.engine.snapshot().projects)
+        if "gpu_allocated" in expect and allocated != _millis(expect["gpu_allocated"]):
+            yield f"{expect['gpu_allocated']} GPUs should be allocated, {gpus(allocated)} are"
+        for key, got in (("gpus_in_use", self.gpus_in_use()), ("running", self.running())):
+            if key in expect and expect[key] != got:
+                yield f"{key} should be {expect[key]}, is {got}"
+        for name in expect.get("never_stopped") or []:
+            if name in self.run.stopped:
+                yield f"{name} should never have been stopped"
+
+    def _workload(self, name: str, wanted: Json) -> Iterator[str]:
+        for index, pod in enumerate(self.by_workload.get(name, [])):
+            yield from self._pod(f"{name}-{index}", pod, {"state": wanted.get("all"), "node": wanted.get("node")})
+        if name not in self.by_workload:
+            yield f"{name}: it is not there"
+
+    def _pod(self, name: str, pod: Json, wanted: Json) -> Iterator[str]:
+        state = wanted.get("state")
+        if state == "releasing" and pod["state"] == "gone":
+            return
+        if state and pod["state"] != state:
+            yield f"{name} should be {state}, is {pod['state']}"
+        elif wanted.get("node") and pod["node"] != wanted["node"]:
+            yield f"{name} should be on {wanted['node']}, is on {pod['node']}"
+
+
+def _state_word(state: PodState) -> str:
+    return "running" if state is PodState.STARTING else state.value
+
+
+def _millis(number: float) -> int:
+    return round(number * 1000)
+
+
+def gpu_out(place: Placement | None) -> Json | None:
+    """A placement's GPU part as `--json` prints it."""
+    if place is None or not (place.whole or place.shares):
+        return None
+    if place.whole:
+        return {"whole": place.whole}
+    if len(place.shares) == 1:
+        return {"shared": place.shares[0].group, "millis": place.shares[0].millis}
+    return {"shared": ",".join(share.group for share in place.shares), "millis": place.shares[0].millis}
+
+
+def reason_out(reason: Reason | None) -> Json | None:
+    return {"code": reason.code.value, "sentence": reason.sentence} if reason else None
+
+
+def play(scenario: Json, *, cycles: int | None = None) -> Outcome:
+    """Play one scenario to its end."""
+    return asyncio.run(Run(scenario).play(cycles))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hotdesk-scheduler simulate", description="Play scenario files on a virtual cluster.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="hotdesk-scenario/1, one JSON object a line; - reads standard input")
+    parser.add_argument("--json", action="store_true", help="print the final states, one object a scenario")
+    parser.add_argument("--trace", action="store_true", help="print every decision with its reason")
+    parser.add_argument("--cycles", type=int, metavar="N", help="number of cycles, instead of the scenario's")
+    parser.add_argument("--time", action="store_true", help="time decide() alone, one figure a cycle")
+    parser.add_argument("--only", metavar="NAME", help="play only the scenario of this name")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The `simulate` subcommand; 0 if every scenario came out as expected, else 1."""
+    options = _parser().parse_args(argv)
+    passed = failed = 0
+    for name in options.files:
+        for scenario in _read(name):
+            if options.only and scenario.get("name") != options.only:
+                continue
+            outcome = play(scenario, cycles=options.cycles)
+            passed += not outcome.failures
+            failed += bool(outcome.failures)
+            _print(outcome, options)
+    if not options.json:
+        print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def _read(name: str) -> Iterator[Json]:
+    try:
+        text = sys.stdin.read() if name == "-" else open(name, encoding="utf-8").read()  # noqa: SIM115  # read at once
+    except OSError as error:
+        raise SystemExit(f"{name} cannot be read: {error.strerror}.") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise SystemExit(f"{name}, line {number}, is not JSON: {error}.") from error
+
+
+def _print(outcome: Outcome, options: argparse.Namespace) -> None:
+    if options.json:
+        body = {
+            "name": outcome.name,
+            "ok": not outcome.failures,
+            "failures": outcome.failures,
+            "cycles": outcome.cycles,
+            "pods": outcome.pods,
+            "workloads": outcome.workloads,
+            "projects": outcome.projects,
+            "decisions": outcome.decisions,
+        }
+        print(json.dumps({**body, "decide_ms": outcome.decide_ms} if options.time else body))
+        return
+    if options.trace:
+        for decision in outcome.decisions:
+            print(_trace_line(decision))
+    print(f"FAIL {outcome.name}: {'; '.join(outcome.failures)}" if outcome.failures else f"ok {outcome.name}")
+    if options.time:
+        print(f"   decide_ms {' '.join(f'{ms:.1f}' for ms in outcome.decide_ms)}")
+
+
+def _trace_line(decision: Json) -> str:
+    where = f" on {decision['node']} {json.dumps(decision['gpu'])}" if decision["node"] else ""
+    why = f": {decision['reason']['code']}: {decision['reason']['sentence']}" if decision["reason"] else ""
+    beneficiary = f" for {decision['for']}" if decision["for"] else ""
+    return f"  cycle {decision['cycle']} {decision['kind']} {decision['pod'] or decision['workload']}{where}{beneficiary}{why}"
