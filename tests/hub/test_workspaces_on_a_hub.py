@@ -1,0 +1,136 @@
+"""Workspaces on a real hub: they wait for their share, show why, start with it, and give it back. JupyterHub 5.5 and 6.x alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hotdesk_up import RunningHotdesk
+from people import Person, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.hub_versions]
+LogIn = Callable[[str], Person]
+
+
+def test_a_workspace_runs_on_its_share_and_gives_it_back(person: LogIn) -> None:
+    alice = person("alice")
+    alice.open(project="team-a", gpu="0.5")
+    shown = alice.workloads()["workspace-alice"]
+    assert (shown.type, shown.status, shown.gpu_millis_allocated, shown.simulated) == ("Interactive", "Running", 500, True)
+    alice.close()
+    wait_for(lambda: "workspace-alice" not in alice.workloads(), "the share's return")
+
+
+def test_while_it_waits_the_page_shows_place_and_reason_and_it_starts_when_it_can(person: LogIn) -> None:
+    bob = person("bob")  # team-b has 2 GPUs
+    bob.open(project="team-b", gpu="2")
+    assert bob.ask("second", project="team-b", gpu="1").status_code in {201, 202}
+    page = bob.watch("second")
+    assert "team-b" in page.says("in the queue of team-b")
+    waiting = next(event["hotdesk"] for event in page.events if event.get("hotdesk", {}).get("state") == "waiting")
+    assert waiting["position"] == 1
+    assert waiting["reason"]
+    assert page.messages[0].startswith("Asking for 1 GPU of team-b")
+    again = bob.watch("second")
+    again.says("Asking for 1 GPU of team-b")  # who comes back sees all of it
+    bob.close()
+    page.says("Placed on")
+    wait_for(lambda: bob.is_ready("second"), "the second workspace")
+    wait_for(lambda: page.events[-1].get("ready"), "the stream's end")
+
+
+def test_cancelling_while_it_waits_gives_up_the_place(person: LogIn) -> None:
+    bob = person("bob")
+    bob.open(project="team-b", gpu="2")
+    bob.ask("second", project="team-b", gpu="1")
+    wait_for(lambda: bob.status("workspace-bob-second") == "Pending", "its place in the queue")
+    bob.close("second")
+    wait_for(lambda: bob.status("workspace-bob-second") is None, "the end of its place")
+    bob.ask("second", project="team-b", gpu="0")  # and it can be asked for again, otherwise
+    wait_for(lambda: bob.is_ready("second"), "the workspace without a GPU")
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ({"project": "team-b"}, "team-b is not a project of yours. Choose one of team-a."),
+        ({"gpu": "1.5"}, "above one GPU only whole numbers can be asked for"),
+        ({"gpu": "99"}, "No node has 99 GPUs"),
+        ({"colour": "red"}, "A workspace has no option colour"),
+    ],
+)
+def test_a_refusal_is_a_sentence_with_what_would_work(person: LogIn, wish: dict[str, str], sentence: str) -> None:
+    alice = person("alice")
+    answer = alice.ask(**{"project": "team-a", **wish})
+    if answer.status_code >= 400:
+        assert sentence in answer.json()["message"]
+    else:
+        assert sentence in alice.watch().says(sentence)
+    wait_for(lambda: not alice.servers(), "the refused server's end")
+    assert not alice.workloads()
+    page = alice.http.get("/hub/spawn-pending/alice")
+    assert sentence in page.text.replace("&#39;", "'")
+
+
+def test_a_workspace_that_dies_gives_its_share_back(person: LogIn, state: Path) -> None:
+    import json
+    import os
+    import signal
+
+    alice = person("alice")
+    alice.open(project="team-a", gpu="1")
+    os.kill(json.loads((state / "hub" / "workspaces" / "workspace-alice.json").read_text())["pid"], signal.SIGKILL)
+    wait_for(lambda: alice.workloads().get("workspace-alice", None) is None or alice.status("workspace-alice") == "Failed", "the report")
+    assert sum(item.gpu_millis_allocated for item in alice.workloads().values()) == 0
+    alice.open(project="team-a", gpu="0.5")
+    assert alice.status("workspace-alice") == "Running"
+
+
+def test_the_form_shows_live_numbers_of_ones_own_projects_only(person: LogIn, hub: RunningHotdesk) -> None:
+    alice = person("alice")
+    page = alice.http.get("/hub/spawn/alice")
+    assert "team-a — quota 4, used 0, free 4" in page.text
+    assert "team-b" not in page.text
+    asked = {"project": "team-a", "gpu_kind": "fraction", "gpu_fraction": "0.5"}
+    plan = alice.http.get("/hub/hotdesk/explain", params=asked).json()
+    assert plan["starts_now"] is True
+    assert plan["numbers"]["free"] == "4"
+    assert "not a project of yours" in alice.http.get("/hub/hotdesk/explain", params=asked | {"project": "team-b"}).json()["problem"]
+    assert alice.http.get("/hub/hotdesk/explain", params=asked | {"user": "bob"}).status_code == 404
+    admin = person("admin")
+    assert admin.http.get("/hub/hotdesk/explain", params=asked | {"user": "alice"}).json()["starts_now"] is True
+    waits = alice.http.get("/hub/hotdesk/explain", params={"project": "team-a", "gpu_kind": "whole", "gpu_whole": "99"}).json()
+    assert "99" in waits["problem"]
+
+
+def test_a_notebooks_token_does_workloads_and_nothing_else(person: LogIn) -> None:
+    alice = person("alice")
+    alice.open(project="team-a", gpu="0")
+    kernel = alice.kernel()
+    try:
+        token = kernel.run("import os; print(os.environ['JUPYTERHUB_API_TOKEN'], os.environ['HOTDESK_API_URL'])").text.split()[0]
+    finally:
+        kernel.close()
+    headers = {"Authorization": f"token {token}"}
+
+    def hub_says(method: str, path: str) -> int:
+        return alice.http.request(method, f"/hub/api{path}", headers=headers, json={} if method == "POST" else None).status_code
+
+    assert hub_says("GET", "/user") == 200
+    for method, path in [
+        ("POST", "/users/alice/servers/another"),
+        ("DELETE", "/users/alice/server"),
+        ("POST", "/users/alice/tokens"),
+        ("GET", "/users/alice/tokens"),
+        ("GET", "/users"),
+        ("GET", "/users/bob"),
+        ("POST", "/users/bob/server"),
+        ("GET", "/groups"),
+        ("GET", "/proxy"),
+        ("POST", "/shutdown"),
+    ]:
+        assert hub_says(method, path) in {403, 404}, f"{method} {path}"
+    scheduler = alice.http.get("/services/hotdesk/v1/workloads", headers=headers)
+    assert scheduler.status_code == 200
+    assert alice.http.post("/services/hotdesk/v1/projects", headers=headers, json={"name": "mine"}).status_code == 403
