@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hotdesk_api import models
+from hotdesk_api import calls, models
 from hotdesk_api.client import AsyncClient
 from hotdesk_scheduler.core.model import Node, Policy, Project, Quota
 from hotdesk_scheduler.engines.base import Engine, Image
@@ -113,9 +115,9 @@ async def running(
     checks = authenticator or FileAuthenticator(write_tokens(tmp_path / "tokens.json"), SCOPES)
     await desk.open()
     server, port = await listen(make_app(desk, checks, prefix=prefix), "127.0.0.1", 0)
-    desk.report_url = f"http://127.0.0.1:{port}"
+    desk.engine.api_url = f"http://127.0.0.1:{port}"
     await desk.start()
-    found = Running(desk, desk.report_url)
+    found = Running(desk, desk.engine.api_url)
     try:
         yield found
     finally:
@@ -124,3 +126,24 @@ async def running(
         await desk.stop()
         await server.close_all_connections()
         await checks.close()
+
+
+async def until(holds: Callable[[], object], *, within_s: float = 60.0) -> None:
+    """Look until it holds; fails after `within_s`."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to hold"
+        await asyncio.sleep(0.01)
+
+
+async def until_status(
+    client: AsyncClient, name: str, *statuses: str, project: str = "team-a", within_s: float = 60.0
+) -> models.WorkloadDetail:
+    """Look until the workload has one of these statuses."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = await client.call(calls.workload(project, name))
+        if found.status in statuses:
+            return found
+        assert time.monotonic() < deadline, f"{name} is {found.status}: {found.reason}"
+        await asyncio.sleep(0.02)

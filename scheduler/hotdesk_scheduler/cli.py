@@ -45,9 +45,10 @@ def _simulate(arguments: Sequence[str]) -> int:
 
 
 def _stop(namespace: argparse.Namespace) -> int:
-    from hotdesk_scheduler.engines.local import stop_everything
+    from hotdesk_scheduler.engines.local.shutdown import stop_everything
 
-    stop_everything(namespace.state)
+    stopped = stop_everything(namespace.state)
+    print(f"Stopped {stopped} pod{'' if stopped == 1 else 's'}.", file=sys.stderr)
     return 0
 
 

@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import logging
 import os
-import secrets
 import signal
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from hotdesk_api.errors import Invalid
 
 from hotdesk_scheduler.core.model import Policy
 from hotdesk_scheduler.engines.base import Engine
+from hotdesk_scheduler.engines.local.engine import LocalConfig, LocalEngine
 from hotdesk_scheduler.records import Records
 from hotdesk_scheduler.rest.app import listen, make_app
 from hotdesk_scheduler.rest.auth import Authenticator, FileAuthenticator, HubAuthenticator
@@ -57,19 +57,6 @@ def authenticator(settings: Settings) -> Authenticator:
     )
 
 
-def report_key(path: Path) -> bytes:
-    """The key behind jobs' report tokens; kept, so that tokens of running jobs stay good over a restart."""
-    with contextlib.suppress(FileNotFoundError):
-        if len(found := path.read_bytes()) == 32:
-            return found
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key = secrets.token_bytes(32)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key)
-    return key
-
-
 def make_desk(settings: Settings, engine: Engine) -> Desk:
     managed = settings.hub_api_url and settings.hub_token and settings.tokens_file is None
     url = settings.records_url or f"sqlite:///{settings.scheduler_dir / 'records.db'}"
@@ -78,17 +65,15 @@ def make_desk(settings: Settings, engine: Engine) -> Desk:
         Records(url),
         policy=Policy(grace_s=settings.grace_s, grant_take_up_s=settings.grant_s),
         hub=HubClient(settings.hub_api_url, settings.hub_token) if managed else None,
-        report_key=report_key(settings.scheduler_dir / "report.key"),
         tick_s=settings.tick_s,
-        patience=Patience(poll_s=settings.workspace_poll_s, wait_s=settings.workspace_wait_s),
+        patience=Patience(poll_s=settings.workspace_poll_s, wait_s=settings.workspace_wait_s, grant_s=settings.grant_s),
         seed_marker=settings.scheduler_dir / "seeded",
     )
 
 
 def make_engine(settings: Settings) -> Engine:
-    from hotdesk_scheduler.engines.local import LocalEngine  # the only place that chooses an engine
-
-    return LocalEngine(settings.state_dir, simulate=settings.simulate or None, parent_pid=_parent(settings))
+    """The only place that chooses an engine."""
+    return LocalEngine(LocalConfig(state_dir=settings.state_dir, simulate=settings.simulate or None, parent_pid=_parent(settings)))
 
 
 def _parent(settings: Settings) -> int | None:
@@ -115,10 +100,10 @@ async def serve(settings: Settings) -> None:
         server, port = await listen(make_app(desk, checks, prefix=settings.service_prefix), *address(settings))
         stack.callback(server.stop)
         host, _ = address(settings)
-        desk.report_url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104  # compared, not bound
+        desk.engine.api_url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104  # compared, not bound
         _write_port(settings.scheduler_dir / "port", port)
         await desk.start()
-        log.info("service.ready url=%s state=%s simulated=%s", desk.report_url, settings.state_dir, settings.simulate or "no")
+        log.info("service.ready url=%s state=%s simulated=%s", desk.engine.api_url, settings.state_dir, settings.simulate or "no")
         await ended.wait()
         log.info("service.stopping pods=stay")
 
@@ -135,7 +120,7 @@ async def _watch_parent(parent: int | None, ended: asyncio.Event) -> None:
         return
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    while os.getppid() == parent:
+    while os.getppid() == parent:  # noqa: ASYNC110  # nothing wakes for this where there is no PR_SET_PDEATHSIG
         await asyncio.sleep(PARENT_LOOK_S)
     log.warning("service.orphaned parent=%s", parent)
     ended.set()

@@ -13,8 +13,8 @@ from hotdesk_api import units
 from hotdesk_api.errors import Invalid
 
 
-def _setting(default: Any, help_text: str, *, parse: Any = str, variable: str | None = None, metavar: str | None = None) -> Any:
-    return field(default=default, metadata={"help": help_text, "parse": parse, "variable": variable, "metavar": metavar})
+def _about(help_text: str, *, parse: Any = str, variable: str | None = None, metavar: str | None = None) -> Mapping[str, Any]:
+    return {"help": help_text, "parse": parse, "variable": variable, "metavar": metavar}
 
 
 def _path(text: str) -> Path:
@@ -23,9 +23,12 @@ def _path(text: str) -> Path:
 
 def _seconds(text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        return float(units.parse_duration_s(text))
+        value = float(units.parse_duration_s(text))
+    if not 0 <= value < float("inf"):
+        raise ValueError("it is to be a number of seconds, 0 or more")
+    return value
 
 
 DEFAULT_STATE = Path("~/.local/state/hotdesk").expanduser()
@@ -35,26 +38,45 @@ DEFAULT_STATE = Path("~/.local/state/hotdesk").expanduser()
 class Settings:
     """A field is a flag (`state_dir` -> `--state`, else the name with dashes) and a variable (`HOTDESK_…`). Flags win."""
 
-    state_dir: Path = _setting(DEFAULT_STATE, "where everything is kept (0700)", parse=_path, metavar="DIR")
-    simulate: str = _setting("", "simulated nodes instead of real GPUs, such as 2x8xV100-SXM2-32GB", metavar="SHAPE")
-    host: str = _setting("127.0.0.1", "address to listen on; loopback unless you mean it")
-    port: int = _setting(8010, "port to listen on; 0 = any free one, written to STATE/scheduler/port", parse=int)
-    seed_projects: str = _setting("", "projects and GPU quotas made on the very first start, such as team-a=4,team-b=2", metavar="A=N,…")
-    tokens_file: Path | None = _setting(
-        None, "take callers from this JSON file (0600) instead of JupyterHub; for tests and use without a hub", parse=_path, metavar="FILE"
+    state_dir: Path = field(default=DEFAULT_STATE, metadata=_about("where everything is kept (0700)", parse=_path, metavar="DIR"))
+    simulate: str = field(default="", metadata=_about("simulated nodes instead of real GPUs, such as 2x8xV100-SXM2-32GB", metavar="SHAPE"))
+    host: str = field(default="127.0.0.1", metadata=_about("address to listen on; loopback unless you mean it"))
+    port: int = field(default=8010, metadata=_about("port to listen on; 0 = any free one, written to STATE/scheduler/port", parse=int))
+    seed_projects: str = field(
+        default="", metadata=_about("projects and GPU quotas made on the very first start, such as team-a=4,team-b=2", metavar="A=N,…")
     )
-    records_url: str = _setting("", "SQLAlchemy URL of events and audit; default: SQLite in the state directory", metavar="URL")
-    service_name: str = _setting("hotdesk", "the part of the custom scopes that names this service")
-    grace_s: float = _setting(30.0, "seconds between the notice (SIGTERM) and SIGKILL of a pod that is stopped", parse=_seconds)
-    tick_s: float = _setting(30.0, "the loop also runs this often when nothing changes", parse=_seconds)
-    workspace_poll_s: float = _setting(12.0, "how often the hub's list of servers is compared with the workspaces", parse=_seconds)
-    workspace_wait_s: float = _setting(600.0, "how long a waiting workspace keeps its place without its spawner", parse=_seconds)
-    grant_s: float = _setting(300.0, "how long a granted workspace may take to be taken up", parse=_seconds)
-    log_level: str = _setting("info", "debug, info, warning or error")
-    hub_api_url: str = _setting("", "the hub's API, set by the hub", variable="JUPYTERHUB_API_URL", metavar="URL")
-    hub_token: str = _setting("", "this service's own token, set by the hub; never a flag", variable="JUPYTERHUB_API_TOKEN")
-    service_url: str = _setting("", "where the hub expects this service, set by the hub", variable="JUPYTERHUB_SERVICE_URL", metavar="URL")
-    service_prefix: str = _setting("", "the path below which the proxy shows it", variable="JUPYTERHUB_SERVICE_PREFIX")
+    tokens_file: Path | None = field(
+        default=None,
+        metadata=_about(
+            "take callers from this JSON file (0600) instead of JupyterHub; for tests and use without a hub", parse=_path, metavar="FILE"
+        ),
+    )
+    records_url: str = field(
+        default="", metadata=_about("SQLAlchemy URL of events and audit; default: SQLite in the state directory", metavar="URL")
+    )
+    service_name: str = field(default="hotdesk", metadata=_about("the part of the custom scopes that names this service"))
+    grace_s: float = field(
+        default=30.0, metadata=_about("seconds between the notice (SIGTERM) and SIGKILL of a pod that is stopped", parse=_seconds)
+    )
+    tick_s: float = field(default=30.0, metadata=_about("the loop also runs this often when nothing changes", parse=_seconds))
+    workspace_poll_s: float = field(
+        default=12.0, metadata=_about("how often the hub's list of servers is compared with the workspaces", parse=_seconds)
+    )
+    workspace_wait_s: float = field(
+        default=600.0, metadata=_about("how long a waiting workspace keeps its place without its spawner", parse=_seconds)
+    )
+    grant_s: float = field(default=300.0, metadata=_about("how long a granted workspace may take to be taken up", parse=_seconds))
+    log_level: str = field(default="info", metadata=_about("debug, info, warning or error"))
+    hub_api_url: str = field(default="", metadata=_about("the hub's API, set by the hub", variable="JUPYTERHUB_API_URL", metavar="URL"))
+    hub_token: str = field(
+        default="", metadata=_about("this service's own token, set by the hub; never a flag", variable="JUPYTERHUB_API_TOKEN")
+    )
+    service_url: str = field(
+        default="", metadata=_about("where the hub expects this service, set by the hub", variable="JUPYTERHUB_SERVICE_URL", metavar="URL")
+    )
+    service_prefix: str = field(
+        default="", metadata=_about("the path below which the proxy shows it", variable="JUPYTERHUB_SERVICE_PREFIX")
+    )
 
     @property
     def scheduler_dir(self) -> Path:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import desks
 import pytest
 from hotdesk_api import calls
-from hotdesk_api.client import AsyncClient
 from hotdesk_api.errors import NotFound
-
-
-async def until_status(client: AsyncClient, name: str, *statuses: str, project: str = "team-a") -> str:
-    async with asyncio.timeout(30):
-        while True:
-            status = (await client.call(calls.workload(project, name))).status
-            if status in statuses:
-                return status
-            await asyncio.sleep(0.02)
 
 
 async def test_a_job_is_submitted_runs_is_listed_and_deleted(tmp_path: Path) -> None:
@@ -26,13 +15,11 @@ async def test_a_job_is_submitted_runs_is_listed_and_deleted(tmp_path: Path) -> 
         alice = service.client()
         made = await alice.call(calls.submit(desks.spec("hyper1")))
         assert (made.name, made.user, made.type, made.status) == ("hyper1", "alice", "Train", "Pending")
-        await until_status(alice, "hyper1", "Running")
+        await desks.until_status(alice, "hyper1", "Running")
         listed = await alice.call(calls.workloads(project="team-a"))
         assert [(item.name, item.gpu_millis_allocated) for item in listed.items] == [("hyper1", 1000)]
         await alice.call(calls.delete("team-a", "hyper1"))
-        async with asyncio.timeout(30):
-            while (await alice.call(calls.workloads())).items:
-                await asyncio.sleep(0.02)
+        await desks.until(lambda: not service.desk.engine.snapshot().workloads)
         with pytest.raises(NotFound):
             await alice.call(calls.workload("team-a", "hyper1"))
 

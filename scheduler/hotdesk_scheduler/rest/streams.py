@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 
 from hotdesk_api.errors import Invalid
 from hotdesk_api.models import StreamEvent
@@ -11,8 +12,10 @@ from tornado.iostream import StreamClosedError
 
 from hotdesk_scheduler.core.model import Workload
 from hotdesk_scheduler.rest import wire
+from hotdesk_scheduler.rest.auth import Authenticator
 from hotdesk_scheduler.rest.base import Handler
 from hotdesk_scheduler.service.callers import no_such_workload
+from hotdesk_scheduler.service.desk import Desk
 from hotdesk_scheduler.service.feed import frame
 
 KEEP_ALIVE_S = 15.0
@@ -34,6 +37,14 @@ def pod_index(workload: Workload, asked: str | None) -> int:
 
 
 class Logs(Handler):
+    def initialize(self, desk: Desk, authenticator: Authenticator) -> None:
+        super().initialize(desk, authenticator)
+        self._gone = asyncio.Event()
+
+    def on_connection_close(self) -> None:
+        super().on_connection_close()
+        self._gone.set()
+
     async def get(self, project: str, name: str) -> None:
         entry = self.desk.entry(self.caller, project, name)
         since_s = wire.seconds(self.query("since_s"), field="since_s")
@@ -49,20 +60,20 @@ class Logs(Handler):
         self.set_header("X-Accel-Buffering", "no")
         await self._send(pieces)
 
-    async def _send(self, pieces: object) -> None:
+    async def _send(self, pieces: AsyncIterator[bytes]) -> None:
         """Until the log ends or the reader goes; a reader that is gone ends the engine's stream too."""
-        gone = asyncio.get_running_loop().create_future()
-        self.request.connection.set_close_callback(lambda: gone.done() or gone.set_result(None))  # type: ignore[attr-defined]  # HTTP/1 has it
         sending = asyncio.ensure_future(self._send_all(pieces))
+        gone = asyncio.ensure_future(self._gone.wait())
         await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
         if not sending.done():
             sending.cancel()
         with contextlib.suppress(asyncio.CancelledError, StreamClosedError):
             await sending
 
-    async def _send_all(self, pieces: object) -> None:
+    async def _send_all(self, pieces: AsyncIterator[bytes]) -> None:
         await self.flush()
-        async for piece in pieces:  # type: ignore[attr-defined]  # an async generator of bytes
+        async for piece in pieces:
             self.write(piece)
             await self.flush()
         await self.finish()

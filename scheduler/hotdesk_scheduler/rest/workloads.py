@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from hotdesk_api import models
-from hotdesk_api.errors import Invalid, Unauthorized
+from hotdesk_api.errors import Invalid
 
 from hotdesk_scheduler.rest import wire
 from hotdesk_scheduler.rest.base import Handler
-from hotdesk_scheduler.service.callers import Caller
 from hotdesk_scheduler.service.views import Entry
 
 MAX_PAGE = 10_000
@@ -110,14 +109,9 @@ class Progress(Handler):
     public = True
 
     async def put(self, project: str, name: str) -> None:
-        token = self.token()
-        caller: Caller | None = None
-        if not token.startswith("report-"):
+        if self.desk.is_report_token(project, name, self.token()):
+            self.desk.report_progress(None, project, name, self.parsed(models.Progress))
+        else:
             caller = await self.identify()
-        progress = self.parsed(models.Progress)
-        try:
-            self.desk.report_progress(caller, token, project, name, progress)
-        except Unauthorized as error:
-            self.desk.refused_login(str(self.request.remote_ip), error.sentence)
-            raise
+            self.desk.report_progress(caller, project, name, self.parsed(models.Progress))
         self.no_content()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
-import secrets
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hotdesk_api import models
-from hotdesk_api.errors import Conflict, Invalid, Refused, Unauthorized
+from hotdesk_api.errors import Conflict, Invalid, Refused
 from hotdesk_api.units import format_gpus
 
 from hotdesk_scheduler.core import explain
@@ -47,7 +44,6 @@ class Desk:
         *,
         policy: Policy,
         hub: Hub | None = None,
-        report_key: bytes | None = None,
         clock: Clock = time.time,
         tick_s: float = 30.0,
         patience: Patience | None = None,
@@ -70,15 +66,12 @@ class Desk:
             after_pass=self.refresh,
             observe_s=self.metrics.observe_pass,
         )
-        self.report_url = ""
         self.seed_marker = seed_marker
         self._hub = hub
-        self._report_key = report_key or secrets.token_bytes(32)
         self._new_id = new_id
         self._progress: dict[str, models.Progress] = {}
         self._refused: dict[str, float] = {}
         self._next_number: dict[tuple[str, str], int] = {}
-        engine.pod_environment = self.pod_environment
 
     async def open(self) -> None:
         """Read everything back; nothing is decided yet."""
@@ -319,26 +312,18 @@ class Desk:
 
     # progress
 
-    def pod_environment(self, workload: Workload) -> Mapping[str, str]:
-        """What the service adds to each pod: where to report progress, and a token good for nothing else."""
-        if not self.report_url:
-            return {}
-        return {"HOTDESK_API_URL": self.report_url, "HOTDESK_REPORT_TOKEN": self.report_token(workload.id)}
+    def is_report_token(self, project: str, name: str, token: str) -> bool:
+        """Whether this is the job's own HOTDESK_REPORT_TOKEN, which is good for its progress and nothing else."""
+        found = self.views.find(project, name)
+        return found is not None and self.engine.report_token_matches(found.workload.id, token)
 
-    def report_token(self, workload_id: str) -> str:
-        digest = hmac.new(self._report_key, workload_id.encode(), hashlib.sha256).hexdigest()
-        return f"report-{workload_id}-{digest}"
-
-    def report_progress(self, caller: Caller | None, token: str, project: str, name: str, progress: models.Progress) -> None:
-        """By the job itself with its own token, or by somebody who may change it."""
+    def report_progress(self, caller: Caller | None, project: str, name: str, progress: models.Progress) -> None:
+        """By the job itself (caller None: its token was checked) or by somebody who may go inside it."""
+        entry = self.views.find(project, name) if caller is None else self.entry(caller, project, name)
+        if entry is None:
+            raise no_such_workload(project, name)
         if caller is not None:
-            entry = self.entry(caller, project, name)
             caller.require_inside(entry.workload)
-        else:
-            found = self.views.find(project, name)
-            if found is None or not hmac.compare_digest(token, self.report_token(found.workload.id)):
-                raise Unauthorized("This report token is not valid for this workload (any more).")
-            entry = found
         if entry.workload.phase is Phase.ACTIVE and any(pod.state in HOLDING for pod in entry.workload.pods):
             self._progress[entry.workload.id] = progress
             self.refresh()

@@ -251,7 +251,8 @@ def _check_amount(field: str, asked: int, by_node: dict[str, int], what: str, un
 def free_gpus(snapshot: Snapshot, node_name: str) -> int:
     """Devices of the node that nobody holds a part of."""
     node = next(node for node in snapshot.nodes if node.name == node_name)
-    whole, groups = 0, set()
+    whole = 0
+    groups: set[str] = set()
     for workload in snapshot.workloads:
         for pod in workload.pods:
             if pod.placement is not None and pod.placement.node == node_name and pod.state in HOLDING:

@@ -156,6 +156,7 @@ class Views:
             progress=progress.progress if progress else None,
             message=progress.message if progress else "",
             simulated=self._simulated,
+            created_by_cli=bool(spec.command_line),
             tier_requested=_tier_requested(workload),
             tier_verified=details.tier if details else "",
         )
@@ -207,6 +208,7 @@ def _tier_requested(workload: Workload) -> str:
 
 def pod_out(workload: Workload, pod: Pod, details: PodDetails) -> PodOut:
     placement = pod.placement if pod.state in HOLDING else None
+    shares = placement.shares if placement else ()
     devices = [
         DeviceOut(
             index=device.index,
@@ -214,8 +216,8 @@ def pod_out(workload: Workload, pod: Pod, details: PodDetails) -> PodOut:
             model=device.model,
             memory_mib=device.memory_mib,
             simulated=device.simulated,
-            shared=bool(placement.shares),
-            allocated_millis=placement.shares[0].millis if placement.shares else 1000,
+            shared=bool(shares),
+            allocated_millis=shares[0].millis if shares else 1000,
             utilisation_percent=device.utilisation_percent,
             memory_used_mib=device.memory_used_mib,
         )

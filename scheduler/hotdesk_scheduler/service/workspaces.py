@@ -34,6 +34,7 @@ class Patience:
 
     poll_s: float = 12.0
     wait_s: float = 600.0
+    grant_s: float = 300.0
 
 
 class Workspaces:
@@ -47,6 +48,7 @@ class Workspaces:
         self._touched: dict[str, float] = {}
         self._missed: dict[str, int] = {}
         self._asked: dict[str, float] = {}
+        self._granted: dict[str, float] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._opened_at = clock()
@@ -167,7 +169,9 @@ class Workspaces:
     async def reconcile(self) -> None:
         """Compare every workspace with the hub's list of servers. Raises Unavailable if the hub cannot be asked."""
         pods = list(self._pods())
-        for gone in (self._touched.keys() | self._missed.keys() | self._asked.keys()) - {workload.id for workload, _ in pods}:
+        for gone in (self._touched.keys() | self._missed.keys() | self._asked.keys() | self._granted.keys()) - {
+            workload.id for workload, _ in pods
+        }:
             self._drop(gone)
         if not pods:
             return
@@ -178,6 +182,8 @@ class Workspaces:
     async def _compare(self, workload: Workload, pod: Pod, server: Server | None) -> None:
         if pod.state is PodState.PENDING and workload.phase is Phase.ACTIVE:
             await self._compare_waiting(workload, server)
+        elif pod.state is PodState.STARTING:
+            await self._compare_granted(workload, pod, server)
         elif pod.state is PodState.RUNNING:
             await self._compare_running(workload, pod, server)
         elif pod.state is PodState.RELEASING:
@@ -195,6 +201,15 @@ class Workspaces:
             reason = Reason(ReasonCode.OWNER_STOPPED, f"Nobody waited for this workspace any more for {minutes} minutes.")
             await self._engine.set_phase(workload.id, Phase.DELETING, reason, self._clock())
             log.info("workspace.abandoned workload=%s", workload.id)
+
+    async def _compare_granted(self, workload: Workload, pod: Pod, server: Server | None) -> None:
+        """A grant that nobody takes up goes back (lifecycle does the same where the engine notes the time of the grant)."""
+        granted_at = self._granted.setdefault(workload.id, self._clock())
+        if server is not None or self._clock() - granted_at <= self._patience.grant_s:
+            return
+        sentence = f"Its place was granted and not taken up within {self._patience.grant_s:.0f} s, so it was given back."
+        await self._engine.stop_pod(workload.id, pod.index, Reason(ReasonCode.GRANT_NOT_TAKEN_UP, sentence), 0.0, self._clock())
+        await self._ended(workload, pod)
 
     async def _compare_running(self, workload: Workload, pod: Pod, server: Server | None) -> None:
         if self._hub is None or server is not None:
@@ -225,7 +240,7 @@ class Workspaces:
         self._missed.pop(workload.id, None)
 
     def _drop(self, workload_id: str) -> None:
-        for noted in (self._touched, self._asked):
+        for noted in (self._touched, self._asked, self._granted):
             noted.pop(workload_id, None)
         self._missed.pop(workload_id, None)
 
