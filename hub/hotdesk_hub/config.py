@@ -113,9 +113,9 @@ def _scheduler(c: Any, local: Local, port: int, secrets: dict[str, str]) -> None
 
 def _workspaces(c: Any, local: Local, scheduler_port: int, token: str) -> None:
     c.JupyterHub.spawner_class = HotdeskSpawner
-    c.HotdeskSpawner.scheduler_url = f"http://127.0.0.1:{scheduler_port}"
-    c.HotdeskSpawner.scheduler_token = token
-    c.HotdeskSpawner.state_dir = str(local.state.root)
+    c.QueuedSpawner.scheduler_url = f"http://127.0.0.1:{scheduler_port}"
+    c.QueuedSpawner.scheduler_token = token
+    c.LocalWorkspaces.state_dir = str(local.state.root)
     c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
     c.Spawner.default_url = "/lab"
     c.Spawner.poll_interval = POLL_INTERVAL_S

@@ -41,14 +41,14 @@ def plan_in_words(plan: Explanation) -> str:
 
 def _chosen(last: Mapping[str, Any]) -> dict[str, Any]:
     """The form's fields for JSON options, so that the last choice comes up again."""
-    fields = {"gpu_kind": "none", "gpu_fraction": "0.5", "gpu_whole": "1", "gpu_memory": "", "cpu": "", "memory": "", "project": ""}
+    fields = {"gpu_mode": "none", "gpu_fraction": "0.5", "gpus": "1", "gpu_memory": "", "cpu": "", "memory": "", "project": ""}
     fields |= {name: str(last[name]) for name in ("project", "cpu", "memory", "gpu_memory") if last.get(name)}
     if fields["gpu_memory"]:
-        fields["gpu_kind"] = "memory"
+        fields["gpu_mode"] = "memory"
     elif last.get("gpu"):
         fields |= _gpu_fields(str(last["gpu"]))
     elif "gpu" not in last:
-        fields["gpu_kind"] = "fraction"
+        fields["gpu_mode"] = "fraction"
     return fields | {"preemptible": bool(last.get("preemptible"))}
 
 
@@ -58,9 +58,9 @@ def _gpu_fields(text: str) -> dict[str, str]:
     except HotdeskError:
         return {}
     if millis == 0:
-        return {"gpu_kind": "none"}
+        return {"gpu_mode": "none"}
     kind = "whole" if millis >= WHOLE_GPU else "fraction"
-    return {"gpu_kind": kind, f"gpu_{kind}": format_gpus(millis)}
+    return {"gpu_mode": kind, options.GPU_AMOUNT[kind]: format_gpus(millis)}
 
 
 def render(

@@ -58,7 +58,7 @@ class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # Jupyt
 
     async def start(self) -> Any:
         """Raises OSError if the home cannot be made. One left over by a hub that was killed while starting it is stopped first."""
-        home = Path(self.get_env()["HOME"])  # the scheduler's word, so that workspaces and jobs of a person share it
+        home = Path(self.get_env()["HOME"])
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         left_over = processes.load(self._identity_file)
@@ -93,4 +93,6 @@ class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # Jupyt
 
 
 class HotdeskSpawner(QueuedSpawner, LocalWorkspaces):
-    """Local workspaces that wait in the scheduler's queue."""
+    """Local workspaces that wait in the scheduler's queue. The scheduler says which home is whose, so that workspaces and jobs share it."""
+
+    own_variables = frozenset()

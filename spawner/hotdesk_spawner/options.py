@@ -13,7 +13,7 @@ from hotdesk_api.errors import Invalid, Refused
 from hotdesk_api.models import WorkloadSpec
 
 KEYS = ("project", "gpu", "gpu_memory", "cpu", "memory", "preemptible")
-GPU_KINDS = ("none", "fraction", "whole", "memory")
+GPU_AMOUNT = {"none": "", "fraction": "gpu_fraction", "whole": "gpus", "memory": "gpu_memory"}  # gpu_mode -> the field beside it
 SMALLEST_FRACTION, LARGEST_FRACTION, FRACTION_STEP = 0.05, 0.95, 0.05
 TRUE_WORDS, FALSE_WORDS = {"true", "yes", "on", "1"}, {"false", "no", "off", "0", ""}
 _PLAIN = re.compile(r"^[a-z0-9]+$")
@@ -35,18 +35,15 @@ class Wish:
 def from_form(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The form's fields as JSON user options. Raises Invalid for a choice the form does not have."""
     fields = {name: str(values[0]).strip() for name, values in form.items() if values and name != "_xsrf"}
-    kind = fields.get("gpu_kind")
+    kind = fields.get("gpu_mode")
     if kind is None:  # not our form (a link with ?opt-gpu=…): the same names as in JSON
         return {name: value for name, value in fields.items() if value}
-    if kind not in GPU_KINDS:
+    if kind not in GPU_AMOUNT:
         raise Invalid(
-            f"gpu_kind {kind} is not a way to ask for a GPU.", field="gpu_kind", value=kind, next_step=f"One of {', '.join(GPU_KINDS)}."
+            f"gpu_mode {kind} is not a way to ask for a GPU.", field="gpu_mode", value=kind, next_step=f"One of {', '.join(GPU_AMOUNT)}."
         )
     options: dict[str, Any] = {name: fields[name] for name in ("project", "cpu", "memory") if fields.get(name)}
-    if kind == "memory":
-        options["gpu_memory"] = fields.get("gpu_memory", "")
-    else:
-        options["gpu"] = "0" if kind == "none" else fields.get(f"gpu_{kind}", "")
+    options["gpu_memory" if kind == "memory" else "gpu"] = fields.get(GPU_AMOUNT[kind], "") if kind != "none" else "0"
     return options | {"preemptible": _truth(fields.get("preemptible", ""))}
 
 

@@ -52,6 +52,8 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
     scheduler_token = Unicode(help="API token of the hub's service that holds custom:hotdesk:workspaces:host.").tag(config=True)
     workspace_scheduler_url = Unicode(help="Where workspaces reach the scheduler; empty: as the hub does.").tag(config=True)
 
+    own_variables: frozenset[str] = frozenset({"HOME", "USER", "LOGNAME", "SHELL"})  # where the base spawner knows better than the grant
+
     def __init__(self, *arguments: Any, **traits: Any) -> None:
         super().__init__(*arguments, **traits)
         self._board = progress.Board()
@@ -185,7 +187,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         env: dict[str, str] = super().get_env()
         own_path, url = env.get("PATH", ""), self.workspace_scheduler_url or self.scheduler_url
         if self._place and self._grant:
-            env.update(self._grant.environment)
+            env |= {name: value for name, value in self._grant.environment.items() if name not in self.own_variables}
             env |= {"HOTDESK_PROJECT": self._place.project, "HOTDESK_WORKSPACE": self._place.name}
             first = self._grant.environment.get("PATH")
             env["PATH"] = f"{first}:{own_path}" if first else own_path

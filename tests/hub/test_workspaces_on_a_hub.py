@@ -92,7 +92,7 @@ def test_the_form_shows_live_numbers_of_ones_own_projects_only(person: LogIn, hu
     page = alice.http.get("/hub/spawn/alice")
     assert "team-a — quota 4, used 0, free 4" in page.text
     assert "team-b" not in page.text
-    asked = {"project": "team-a", "gpu_kind": "fraction", "gpu_fraction": "0.5"}
+    asked = {"project": "team-a", "gpu_mode": "fraction", "gpu_fraction": "0.5"}
     plan = alice.http.get("/hub/hotdesk/explain", params=asked).json()
     assert plan["starts_now"] is True
     assert plan["numbers"]["free"] == "4"
@@ -100,7 +100,7 @@ def test_the_form_shows_live_numbers_of_ones_own_projects_only(person: LogIn, hu
     assert alice.http.get("/hub/hotdesk/explain", params=asked | {"user": "bob"}).status_code == 404
     admin = person("admin")
     assert admin.http.get("/hub/hotdesk/explain", params=asked | {"user": "alice"}).json()["starts_now"] is True
-    waits = alice.http.get("/hub/hotdesk/explain", params={"project": "team-a", "gpu_kind": "whole", "gpu_whole": "99"}).json()
+    waits = alice.http.get("/hub/hotdesk/explain", params={"project": "team-a", "gpu_mode": "whole", "gpus": "99"}).json()
     assert "99" in waits["problem"]
 
 

@@ -21,7 +21,7 @@ def html(last: dict[str, Any] | None = None, **more: Any) -> str:
 
 
 def checked(text: str) -> str:
-    found = re.search(r'name="gpu_kind"[^>]*value="(\w+)" checked', text)
+    found = re.search(r'name="gpu_mode"[^>]*value="(\w+)" checked', text)
     assert found
     return found[1]
 

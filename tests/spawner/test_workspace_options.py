@@ -23,12 +23,12 @@ def read(**wish: Any) -> Wish:
 @pytest.mark.parametrize(
     ("form", "wish"),
     [
-        ({"gpu_kind": "none"}, Wish("team-a")),
-        ({"gpu_kind": "fraction", "gpu_fraction": "0.35", "gpu_whole": "2"}, Wish("team-a", gpu_millis=350)),
-        ({"gpu_kind": "whole", "gpu_fraction": "0.35", "gpu_whole": "2"}, Wish("team-a", gpu_millis=2000)),
-        ({"gpu_kind": "memory", "gpu_memory": "8G"}, Wish("team-a", gpu_memory_mib=8192)),
-        ({"gpu_kind": "none", "cpu": "500m", "memory": "2G"}, Wish("team-a", cpu_millis=500, memory_mib=2048)),
-        ({"gpu_kind": "none", "preemptible": "on"}, Wish("team-a", preemptible=True)),
+        ({"gpu_mode": "none"}, Wish("team-a")),
+        ({"gpu_mode": "fraction", "gpu_fraction": "0.35", "gpus": "2"}, Wish("team-a", gpu_millis=350)),
+        ({"gpu_mode": "whole", "gpu_fraction": "0.35", "gpus": "2"}, Wish("team-a", gpu_millis=2000)),
+        ({"gpu_mode": "memory", "gpu_memory": "8G"}, Wish("team-a", gpu_memory_mib=8192)),
+        ({"gpu_mode": "none", "cpu": "500m", "memory": "2G"}, Wish("team-a", cpu_millis=500, memory_mib=2048)),
+        ({"gpu_mode": "none", "preemptible": "on"}, Wish("team-a", preemptible=True)),
     ],
 )
 def test_the_form_says_the_same_as_json(form: dict[str, str], wish: Wish) -> None:
