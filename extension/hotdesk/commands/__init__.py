@@ -1,0 +1,1 @@
+"""The one command table: `table` (verbs and flags), `parse` (words in, Typed out), `perform` (Typed in, answer out), help, completion."""

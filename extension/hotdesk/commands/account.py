@@ -1,0 +1,125 @@
+"""Who one is and where: project choice, login, logout, whoami, version; help and completion scripts."""
+
+from __future__ import annotations
+
+from hotdesk_api.errors import HotdeskError, Invalid, NotFound, Unauthorized, Unavailable
+
+from hotdesk import settings
+from hotdesk.answers import Answer
+from hotdesk.commands import document
+from hotdesk.commands.parse import Typed, unknown
+from hotdesk.completion import script
+from hotdesk.render.view import View
+from hotdesk.session import Session
+from hotdesk.version import VERSION
+
+SERVICE_PATH = "/services/hotdesk"
+
+
+def config_project(session: Session, typed: Typed) -> Answer:
+    if typed.on("unset"):
+        file = settings.change(session.environment, project=None)
+        return Answer(talk=(f"No project is chosen any more ({file}).",))
+    if not typed.words:
+        project = session.project()
+        return Answer(
+            names=(project,), talk=(f"Project {project} is in use ({session.settings.project_from or 'your only or first project'}).",)
+        )
+    name = typed.words[0]
+    _must_be_mine(session, name)
+    file = settings.change(session.environment, project=name)
+    talk = [f"Project {name} has been set as default project"]
+    in_force = session.settings
+    if in_force.project != name:
+        talk.append(f"But {in_force.project_from} says {in_force.project} here, and wins over {file}.")
+    return Answer(names=(name,), talk=tuple(talk))
+
+
+def _must_be_mine(session: Session, name: str) -> None:
+    from hotdesk_api import calls  # only this verb of the module needs the models
+
+    projects = session.client.call(calls.projects()).items
+    known = [project.name for project in projects]
+    if name not in known:
+        raise unknown("a project you are in", name, known)
+
+
+def whoami(session: Session, typed: Typed) -> Answer:
+    from hotdesk.render.cluster import me  # as above
+
+    current = session.settings
+    view = me(session.me, url=session.client.url, project=current.project, project_from=current.project_from)
+    return Answer(view, session.me, names=(session.me.name,))
+
+
+def login(session: Session, typed: Typed) -> Answer:
+    """Ask for what is missing, try it, and only then save it."""
+    current = session.settings
+    url = (
+        typed.text("url")
+        or (current.url if current.url_from not in settings.URL_NAMES else None)
+        or session.ask("Address of Hotdesk: ", False)
+    )
+    if not url:
+        raise Invalid("login needs --url.", field="url", next_step="For example `hotdesk login --url http://127.0.0.1:8000`.")
+    if not url.startswith(("http://", "https://")):
+        url = f"http://{url}"
+    token = typed.text("token") or session.ask(f"Token (made at {url.rstrip('/')}/hub/token): ", True)
+    if not token:
+        raise Invalid("login needs --token.", field="token", next_step=f"Make one at {url.rstrip('/')}/hub/token.")
+    found, name = _try(url.rstrip("/"), token.strip())
+    file = settings.change(session.environment, url=found, token=token.strip())
+    talk = [f"Logged in at {found} as {name}; saved in {file}."]
+    session.url = session.token = None
+    for variable in (session.settings.url_from, session.settings.token_from):
+        if variable in (*settings.URL_NAMES, *settings.TOKEN_NAMES):
+            talk.append(f"But {variable} is set here, and wins over what was saved.")
+    return Answer(names=(name,), talk=tuple(talk))
+
+
+def _try(url: str, token: str) -> tuple[str, str]:
+    """The hub's address will do as well: the scheduler is one of its services. Answers (scheduler's address, user)."""
+    from hotdesk_api import calls  # as above
+    from hotdesk_api.client import Client
+
+    failure: HotdeskError | None = None
+    for candidate in dict.fromkeys((url, url + SERVICE_PATH)):
+        client = Client(candidate, token, timeout_s=10)
+        try:
+            return candidate, client.call(calls.whoami()).name
+        except Unauthorized as error:
+            raise Unauthorized("That token is not valid here.", field="token", next_step=f"Make a new one at {url}/hub/token.") from error
+        except (Unavailable, NotFound, HotdeskError) as error:
+            failure = failure or error
+        finally:
+            client.close()
+    raise Unavailable(
+        f"There is no Hotdesk at {url} ({failure.sentence if failure else ''})", next_step="Is the address right, and the hub running?"
+    )
+
+
+def logout(session: Session, typed: Typed) -> Answer:
+    file = settings.change(session.environment, token=None)
+    return Answer(talk=(f"The token in {file} has been forgotten.",))
+
+
+def version(session: Session, typed: Typed) -> Answer:
+    if typed.on("short"):
+        return Answer(text=VERSION + "\n", names=(VERSION,))
+    from hotdesk_api import calls
+
+    from hotdesk.render.cluster import versions  # as above
+
+    try:
+        there, problem = session.client.call(calls.version()), ""
+    except HotdeskError as error:
+        there, problem = None, f"not reachable: {error.sentence}"
+    return Answer(versions(VERSION, there, problem), there, names=(VERSION,))
+
+
+def help_text(session: Session, typed: Typed) -> Answer:
+    return Answer(text=document.help_for(typed.words, word=session.word), view=View(()))
+
+
+def completion(session: Session, typed: Typed) -> Answer:
+    return Answer(text=script(typed.words[0]))

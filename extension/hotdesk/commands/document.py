@@ -1,0 +1,133 @@
+"""Help texts and docs/commands.md, made from the table. `python -m hotdesk.commands.document > docs/commands.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from hotdesk.commands.flags import EVERYWHERE, Flag, Verb, Word
+from hotdesk.commands.parse import find_verb
+from hotdesk.commands.table import VERBS
+
+INTRODUCTION = """# Commands
+
+One table stands behind `%runai` and `%%runai` in a notebook and `runai` (or `hotdesk`) in a terminal, so every line below works in both.
+This page is made from it: `python -m hotdesk.commands.document > docs/commands.md`.
+
+- In a notebook results are HTML and live, in a terminal rich text; into a pipe data goes to stdout as plain text that is never cut, talk to
+  stderr. `-o json|yaml` has fixed keys and UTC times, `-o name` one name a line.
+- Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by policy or quota, 4 waited in vain, 130 Ctrl-C (what was followed goes on).
+  `exec` and `bash` exit as the command inside did.
+- Settings: flag > environment (`HOTDESK_API_URL`, `HOTDESK_TOKEN` or `JUPYTERHUB_API_TOKEN`, `HOTDESK_PROJECT` or `RUNAI_PROJECT`) >
+  `~/.config/hotdesk/config.json`. In a workspace the environment's project is the workspace's; a `config project` choice wins over it.
+- After `%runai` a line is read as a shell reads it: quotes, `\\` at the end of a line, `$NAME` (a Python variable, else the
+  environment's) and `{name}` (a Python variable). `x = %runai list` gives the data as Python values.
+- A name may stand first or after `--name`. The command: `--command X --args Y --args Z`, or `--command -- X Y Z`; after ` -- ` alone come
+  arguments. A `--command` value with blanks is split as a shell would; each `--args` stays whole.
+"""
+
+
+def _shape(verb: Verb) -> str:
+    words = " ".join(_word(word) for word in verb.words)
+    rest = f" [-- {verb.rest}]" if verb.rest and not any(word.raw for word in verb.words) else ""
+    return " ".join(part for part in (verb.title, words, "[flags]" if verb.flags else "") if part) + rest
+
+
+def _word(word: Word) -> str:
+    name = "[--] COMMAND…" if word.raw else f"{word.name}…" if word.many else word.name
+    return name if word.required else f"[{name}]"
+
+
+def _spelled(flag: Flag) -> str:
+    value = f" {'|'.join(flag.choices) if flag.choices else flag.value}" if flag.value else ""
+    return ", ".join(flag.spellings) + value
+
+
+def _flag_help(flag: Flag) -> str:
+    repeat = " (may be repeated)" if flag.repeat else ""
+    return f"{flag.help}{repeat}" + (f" [later: {flag.later}]" if flag.later else "")
+
+
+def _columns(pairs: Iterable[tuple[str, str]], width: int = 34) -> Iterator[str]:
+    for left, right in pairs:
+        yield f"  {left.ljust(width)}{right}" if len(left) < width else f"  {left}\n  {' ' * width}{right}"
+
+
+def _groups(flags: Sequence[Flag]) -> dict[str, list[Flag]]:
+    grouped: dict[str, list[Flag]] = {}
+    for flag in flags:
+        grouped.setdefault(flag.group or "Flags", []).append(flag)
+    return grouped
+
+
+def verb_help(verb: Verb, *, word: str) -> str:
+    lines = [verb.summary, "", f"  {word} {_shape(verb)}"]
+    if verb.later:
+        lines += ["", f"Comes with a later version: {verb.later}."]
+    if verb.details:
+        lines += ["", verb.details]
+    if verb.also:
+        lines += ["", "Also: " + ", ".join(" ".join(path) for path in verb.also)]
+    for group, flags in _groups([*verb.flags, *EVERYWHERE]).items():
+        lines += ["", f"{group}:", *_columns((_spelled(flag), _flag_help(flag)) for flag in dict.fromkeys(flags))]
+    if verb.examples:
+        lines += ["", "Examples:", *(f"  {word} {example}" for example in verb.examples)]
+    return "\n".join(lines) + "\n"
+
+
+def overview(*, word: str) -> str:
+    now = [(_shape(verb), verb.summary) for verb in VERBS if not verb.later and not verb.hidden]
+    later = [(verb.title, verb.later) for verb in VERBS if verb.later]
+    lines = [
+        "Hotdesk shares GPUs: submit jobs, see what runs, what waits and why.",
+        "",
+        *_columns(now, 38),
+        "",
+        "Later:",
+        *_columns(later, 38),
+        "",
+    ]
+    return "\n".join([*lines, f"`{word} help COMMAND` explains one."]) + "\n"
+
+
+def help_for(words: Sequence[str], *, word: str = "runai") -> str:
+    return verb_help(find_verb(list(words))[0], word=word) if words else overview(word=word)
+
+
+def _markdown_verb(verb: Verb) -> Iterator[str]:
+    yield f"## `{verb.title}`\n"
+    yield verb.summary + "\n"
+    if verb.later:
+        yield f"Comes with a later version: {verb.later}. Until then the command says so and does nothing.\n"
+    else:
+        yield f"`{_shape(verb)}`" + (" · also " + ", ".join(f"`{' '.join(path)}`" for path in verb.also) if verb.also else "") + "\n"
+    if verb.details:
+        yield verb.details + "\n"
+    if verb.flags:
+        yield "| Flag | Meaning |\n|---|---|"
+        for flag in verb.flags:
+            yield (
+                f"| `{_spelled(flag)}` | {_flag_help(flag)} |".replace("|", "\\|")
+                .replace("\\| `", "| `", 1)
+                .replace("` \\| ", "` | ", 1)[:-2]
+                + "|"
+            )
+        yield ""
+    if verb.examples:
+        yield "```sh\n" + "\n".join(f"runai {example}" for example in verb.examples) + "\n```\n"
+
+
+def markdown() -> str:
+    """The whole of docs/commands.md."""
+    everywhere = [
+        "## Every command\n",
+        "| Flag | Meaning |\n|---|---|",
+        *(f"| `{_spelled(flag)}` | {_flag_help(flag)} |" for flag in EVERYWHERE),
+        "",
+    ]
+    parts = [INTRODUCTION, *(line for verb in VERBS if not verb.hidden for line in _markdown_verb(verb)), *everywhere]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

@@ -1,0 +1,33 @@
+"""Typed in, outcome out: finds the function of a verb. Functions live in `jobs`, `cluster`, `reach`, `account`, loaded when first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import cast
+
+from hotdesk_api.errors import Invalid
+
+from hotdesk.answers import Outcome
+from hotdesk.commands.flags import Verb
+from hotdesk.commands.parse import Typed
+from hotdesk.session import Session
+
+Action = Callable[[Session, Typed], Outcome]
+
+
+def action_of(verb: Verb) -> Action:
+    module, _, function = verb.action.partition(".")
+    return cast(Action, getattr(import_module(f"hotdesk.commands.{module}"), function))
+
+
+def perform(session: Session, typed: Typed) -> Outcome:
+    """Do what was typed. Raises `hotdesk_api.errors.HotdeskError`."""
+    if typed.verb.later:
+        raise Invalid(
+            f"`{typed.verb.title}` is for {typed.verb.later}, which this version of Hotdesk does not have yet. Nothing was done.",
+            next_step="`help` lists what there is.",
+        )
+    session.url = typed.text("url") or session.url
+    session.token = typed.text("token") or session.token
+    return action_of(typed.verb)(session, typed)
