@@ -115,9 +115,9 @@ async def running(
     checks = authenticator or FileAuthenticator(write_tokens(tmp_path / "tokens.json"), SCOPES)
     await desk.open()
     server, port = await listen(make_app(desk, checks, prefix=prefix), "127.0.0.1", 0)
-    desk.engine.api_url = f"http://127.0.0.1:{port}"
+    desk.api_url = f"http://127.0.0.1:{port}"
     await desk.start()
-    found = Running(desk, desk.engine.api_url)
+    found = Running(desk, desk.api_url)
     try:
         yield found
     finally:

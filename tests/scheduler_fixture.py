@@ -1,4 +1,4 @@
-"""The real `hotdesk-scheduler serve` on the local engine, for any test: `with scheduler(tmp_path) as running: Client(running.url, running.alice)`.
+"""The real `hotdesk-scheduler serve` on the local engine, for any test: `with scheduler(tmp_path) as running: running.client()`.
 
 A free loopback port, its own state directory, simulated GPUs, callers from a file of tokens. At the end the scheduler and all
 its pods are gone.

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import secrets
 import signal
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ from hotdesk_scheduler.settings import Settings, parse_seed_projects
 log = logging.getLogger(__name__)
 
 PARENT_LOOK_S = 1.0
+KEY_BYTES = 32
 _PR_SET_PDEATHSIG = 1
 
 
@@ -57,6 +59,19 @@ def authenticator(settings: Settings) -> Authenticator:
     )
 
 
+def report_key(path: Path) -> bytes:
+    """The key behind jobs' report tokens; kept, so that tokens of running jobs stay good over a restart."""
+    with contextlib.suppress(FileNotFoundError):
+        if len(found := path.read_bytes()) == KEY_BYTES:
+            return found
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = secrets.token_bytes(KEY_BYTES)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+    return key
+
+
 def make_desk(settings: Settings, engine: Engine) -> Desk:
     managed = settings.hub_api_url and settings.hub_token and settings.tokens_file is None
     url = settings.records_url or f"sqlite:///{settings.scheduler_dir / 'records.db'}"
@@ -65,6 +80,7 @@ def make_desk(settings: Settings, engine: Engine) -> Desk:
         Records(url),
         policy=Policy(grace_s=settings.grace_s, grant_take_up_s=settings.grant_s),
         hub=HubClient(settings.hub_api_url, settings.hub_token) if managed else None,
+        report_key=report_key(settings.scheduler_dir / "report.key"),
         tick_s=settings.tick_s,
         patience=Patience(poll_s=settings.workspace_poll_s, wait_s=settings.workspace_wait_s, grant_s=settings.grant_s),
         seed_marker=settings.scheduler_dir / "seeded",
@@ -100,10 +116,10 @@ async def serve(settings: Settings) -> None:
         server, port = await listen(make_app(desk, checks, prefix=settings.service_prefix), *address(settings))
         stack.callback(server.stop)
         host, _ = address(settings)
-        desk.engine.api_url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104  # compared, not bound
+        desk.api_url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104  # compared, not bound
         _write_port(settings.scheduler_dir / "port", port)
         await desk.start()
-        log.info("service.ready url=%s state=%s simulated=%s", desk.engine.api_url, settings.state_dir, settings.simulate or "no")
+        log.info("service.ready url=%s state=%s simulated=%s", desk.api_url, settings.state_dir, settings.simulate or "no")
         await ended.wait()
         log.info("service.stopping pods=stay")
 

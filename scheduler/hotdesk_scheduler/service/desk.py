@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import logging
+import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,6 +47,7 @@ class Desk:
         *,
         policy: Policy,
         hub: Hub | None = None,
+        report_key: bytes | None = None,
         clock: Clock = time.time,
         tick_s: float = 30.0,
         patience: Patience | None = None,
@@ -69,6 +73,9 @@ class Desk:
         self.seed_marker = seed_marker
         self._hub = hub
         self._new_id = new_id
+        self._report_key = report_key or secrets.token_bytes(32)
+        self.api_url = ""
+        engine.pod_environment = self.pod_environment
         self._progress: dict[str, models.Progress] = {}
         self._refused: dict[str, float] = {}
         self._next_number: dict[tuple[str, str], int] = {}
@@ -312,10 +319,18 @@ class Desk:
 
     # progress
 
+    def pod_environment(self, workload: Workload) -> Mapping[str, str]:
+        """What the service adds to each pod: where it answers, and a token that is good for the workload's progress only."""
+        if not self.api_url:
+            return {}
+        return {"HOTDESK_API_URL": self.api_url, "HOTDESK_REPORT_TOKEN": self.report_token(workload.id)}
+
+    def report_token(self, workload_id: str) -> str:
+        return "report-" + hmac.new(self._report_key, workload_id.encode(), hashlib.sha256).hexdigest()
+
     def is_report_token(self, project: str, name: str, token: str) -> bool:
-        """Whether this is the job's own HOTDESK_REPORT_TOKEN, which is good for its progress and nothing else."""
         found = self.views.find(project, name)
-        return found is not None and self.engine.report_token_matches(found.workload.id, token)
+        return found is not None and hmac.compare_digest(token.encode(), self.report_token(found.workload.id).encode())
 
     def report_progress(self, caller: Caller | None, project: str, name: str, progress: models.Progress) -> None:
         """By the job itself (caller None: its token was checked) or by somebody who may go inside it."""
