@@ -1,0 +1,38 @@
+"""`make down` when no scheduler runs (any more): end every pod of a state directory, with its grace, and write down that it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from hotdesk_scheduler.core.model import HOLDING, Kind, PodState
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines.local.devices import NoDevices
+from hotdesk_scheduler.engines.local.engine import LocalConfig, LocalEngine
+
+STOPPED = Reason(ReasonCode.OWNER_STOPPED, "Hotdesk was shut down; this starts again with it.")
+
+
+def stop_everything(state_dir: Path, *, grace_s: float = 10.0) -> int:
+    """How many pods were stopped. `Conflict` if a scheduler (that is no orphan) still works there; 0 if there never was one."""
+    if not (state_dir / "scheduler" / "state.db").exists():
+        return 0
+    return asyncio.run(_stop(LocalEngine(LocalConfig(state_dir), backend=NoDevices(), starts=False), grace_s))
+
+
+async def _stop(engine: LocalEngine, grace_s: float) -> int:
+    await engine.open()
+    try:
+        listener = engine.changes()
+        pods = [(one, pod.index) for one in engine.snapshot().workloads for pod in one.pods if pod.state in HOLDING]
+        for workload, index in pods:
+            await engine.stop_pod(workload.id, index, STOPPED, grace_s, time.time())
+            if workload.kind is Kind.WORKSPACE:  # the hub that ran it is down: its process is gone
+                await engine.report_pod(workload.id, index, PodState.STOPPED, time.time())
+        async with asyncio.timeout(grace_s + 30):
+            while any(pod.state in HOLDING for one in engine.snapshot().workloads for pod in one.pods):
+                await anext(listener)
+        return len(pods)
+    finally:
+        await engine.close()

@@ -1,0 +1,57 @@
+"""What happens to a workload's values when its pods start, end and wait again: counted here once, so that engines agree. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, Pod, PodState, Workload
+from hotdesk_scheduler.core.reasons import Reason
+
+FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.STOPPED})
+
+
+def has_ended(pod: Pod) -> bool:
+    return pod.state not in HOLDING and pod.state is not PodState.PENDING
+
+
+def with_pod(workload: Workload, pod: Pod, now: float) -> Workload:
+    """The workload with this pod in place of the one of its index; since when it is short of its gang is kept up to date."""
+    pods = tuple(pod if one.index == pod.index else one for one in workload.pods)
+    return _watched(replace(workload, pods=pods), now)
+
+
+def started(pod: Pod, placement: Placement, now: float) -> Pod:
+    return replace(pod, state=PodState.STARTING, placement=placement, nominated=None, started_at=now)
+
+
+def ended(workload: Workload, pod: Pod, now: float) -> Workload:
+    """With a pod that has just ended: failures and completions are counted when they happen (core/lifecycle)."""
+    if pod.state is PodState.FAILED:
+        workload = replace(workload, failures=workload.failures + 1)
+    elif pod.state is PodState.SUCCEEDED and workload.completions is not None:
+        workload = replace(workload, succeeded=workload.succeeded + 1)
+    return with_pod(workload, pod, now)
+
+
+def again(pod: Pod) -> Pod:
+    """Pending once more, under the next attempt; why it stopped stays for people to read."""
+    return Pod(index=pod.index, request=pod.request, attempt=pod.attempt + 1, stop_reason=pod.stop_reason, nominated=pod.nominated)
+
+
+def in_phase(workload: Workload, phase: Phase, reason: Reason | None, now: float) -> Workload:
+    """ACTIVE makes ended pods pending and forgets old failures; every other phase gives up kept places."""
+    workload = replace(workload, phase=phase, phase_reason=reason, finished_at=now if phase in FINAL else None)
+    if phase is Phase.ACTIVE:
+        return replace(workload, failures=0, pods=tuple(again(pod) if has_ended(pod) else pod for pod in workload.pods))
+    return replace(workload, pods=tuple(replace(pod, nominated=None) for pod in workload.pods))
+
+
+def _watched(workload: Workload, now: float) -> Workload:
+    if len(workload.pods) == 1:
+        return workload
+    runs = sum(pod.state in (PodState.STARTING, PodState.RUNNING) for pod in workload.pods)
+    done = sum(pod.state is PodState.SUCCEEDED for pod in workload.pods)
+    short = bool(runs) and runs + done < workload.min_pods
+    if short == (workload.short_of_gang_since is not None):
+        return workload
+    return replace(workload, short_of_gang_since=now if short else None)
