@@ -12,6 +12,13 @@ import sys
 import time
 import zlib
 
+TYPE_CHECKING = False  # `typing` would cost a third of our start
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    App = tuple[int, str, int]  # pid, name, MiB
+
 VERSION = "SIMULATED"
 WIDTH = 91
 QUERIES = (
@@ -31,7 +38,7 @@ HELP = """nvidia-smi of Hotdesk: shows this job's share of its GPU(s).
 """
 
 
-def read(path):
+def read(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -39,7 +46,7 @@ def read(path):
         return b""
 
 
-def own_processes():
+def own_processes() -> list[tuple[int, str]]:
     """(pid, name) of this job's Python programs: what would hold a GPU. Shells and this tool do not."""
     job = os.environ.get("JOB_UUID", "")
     found = []
@@ -51,7 +58,7 @@ def own_processes():
     return sorted(found)
 
 
-def is_service(words):
+def is_service(words: list[str]) -> bool:
     """Programs beside the work: servers, Hotdesk's own commands."""
     names = ("jupyterhub-singleuser", "jupyter-lab", "jupyter", "hotdesk", "runai", "nvidia_smi.py", "pip")
     return any(os.path.basename(word) in names for word in words[1:3]) or (words[1:2] == ["-m"] and words[2:3] in (["jupyter"], ["pip"]))
@@ -60,26 +67,29 @@ def is_service(words):
 class Gpu:
     """One device of the share, with the processes on it."""
 
-    def __init__(self, view, processes):
-        self.__dict__.update(view)
-        if self.simulated:
-            self.apps = self.simulated_apps(processes)
-        else:
-            self.apps = real_apps(self.uuid, {pid for pid, _ in processes})
+    def __init__(self, view: dict[str, Any], processes: list[tuple[int, str]]) -> None:
+        self.index: int = view["index"]
+        self.uuid: str = view["uuid"]
+        self.model: str = view["model"]
+        self.memory_mib: int = view["memory_mib"]
+        self.limit_mib: int = view["limit_mib"]
+        self.millis: int = view["millis"]
+        self.simulated: bool = view["simulated"]
+        self.apps = self.simulated_apps(processes) if self.simulated else real_apps(self.uuid, {pid for pid, _ in processes})
         self.used = sum(memory for _, _, memory in self.apps)
         self.busy = (60 + zlib.crc32(f"{self.uuid}{int(time.time()) // 2}".encode()) % 40) if self.apps else 0
 
-    def simulated_apps(self, processes):
+    def simulated_apps(self, processes: list[tuple[int, str]]) -> list[App]:
         """Each program holds an equal part of most of the share; always the same for the same program."""
         room = self.limit_mib * 95 // 100
         part = room // max(1, len(processes))
         return [(pid, name, max(1, part - zlib.crc32(f"{pid}".encode()) % max(1, part // 20))) for pid, name in processes]
 
     @property
-    def shown_name(self):
+    def shown_name(self) -> str:
         return f"SIMULATED {self.model}" if self.simulated else self.model
 
-    def value(self, field):
+    def value(self, field: str) -> Any:
         idle = not self.apps
         values = {
             "timestamp": time.strftime("%Y/%m/%d %H:%M:%S.000"),
@@ -93,7 +103,7 @@ class Gpu:
         return values.get(field)
 
 
-def real_tool():
+def real_tool() -> str | None:
     """The real nvidia-smi, further down the PATH."""
     here = os.environ.get("HOTDESK_BIN", "")
     for directory in os.environ.get("PATH", "").split(":"):
@@ -103,7 +113,7 @@ def real_tool():
     return None
 
 
-def real_apps(uuid, own):
+def real_apps(uuid: str, own: set[int]) -> list[App]:
     import subprocess
 
     tool = real_tool()
@@ -116,7 +126,7 @@ def real_apps(uuid, own):
     return [app for app in apps if app[0] in own]
 
 
-def banner(gpus):
+def banner(gpus: list[Gpu]) -> str:
     gpu = gpus[0]
     if gpu.simulated:
         return "SIMULATED by Hotdesk: no GPU is here; memory and load are made up, the share is what you were given."
@@ -124,11 +134,11 @@ def banner(gpus):
     return f"share view by Hotdesk: {gpu.millis / 1000:g} of {gpu.model} ({gpu.memory_mib} MiB), tier {tier}; real tool: {real_tool()}"
 
 
-def line(*cells):
+def line(*cells: str) -> str:
     return "|" + "|".join(cells) + "|"
 
 
-def table(gpus):
+def table(gpus: list[Gpu]) -> str:
     """The table people know, with the share as its total."""
     driver, cuda = (VERSION, "none") if gpus[0].simulated else ("share view", "see real tool")
     rule = "+" + "+".join("-" * width for width in (41, 24, 22)) + "+"
@@ -148,10 +158,10 @@ def table(gpus):
         out += [
             line(
                 f" {gpu.index:>3}  {gpu.shown_name[:30]:<31} On ",
-                f" {'00000000:%02X:00.0' % gpu.index:<16} Off  ".ljust(24),
+                f" {f'00000000:{gpu.index:02X}:00.0':<16} Off  ".ljust(24),
                 " " * 20 + "0 ",
             ),
-            line(f" N/A  {temperature:>4}    P0 {power:>24}  "[:41].ljust(41), f" {memory:>22} ", f"  {gpu.busy:>4}%      Default "),
+            line(f" N/A  {temperature:>4}    P0 {power:>24}  "[:41].ljust(41), f" {memory:>22} ", f"    {gpu.busy:>3}%      Default "),
             line(f"  share {gpu.millis / 1000:g} of the GPU's {gpu.memory_mib} MiB".ljust(41), " " * 24, " " * 22),
             rule,
         ]
@@ -167,21 +177,16 @@ def table(gpus):
     return "\n".join(out)
 
 
-def csv(rows, fields, formats):
-    out = (
-        []
-        if "noheader" in formats
-        else [", ".join(f"{field} [{UNITS[field]}]" if field in UNITS and "nounits" not in formats else field for field in fields)]
+def csv(rows: Iterable[Sequence[Any]], fields: list[str], formats: list[str]) -> str:
+    units = {} if "nounits" in formats else UNITS
+    head = [] if "noheader" in formats else [", ".join(f"{field} [{units[field]}]" if field in units else field for field in fields)]
+    cells = (
+        [f"{value} {units[field]}" if field in units else str(value) for field, value in zip(fields, row, strict=True)] for row in rows
     )
-    for row in rows:
-        cells = [
-            f"{value} {UNITS[field]}" if field in UNITS and "nounits" not in formats else str(value) for field, value in zip(fields, row)
-        ]  # noqa: B905
-        out.append(", ".join(cells))
-    return "\n".join(out)
+    return "\n".join([*head, *(", ".join(row) for row in cells)])
 
 
-def query_gpus(gpus, fields, formats):
+def query_gpus(gpus: list[Gpu], fields: list[str], formats: list[str]) -> int:
     unknown = [field for field in fields if field not in QUERIES]
     if unknown:
         return fail(f'Field "{unknown[0]}" is not a valid field to query. Valid ones: {", ".join(QUERIES)}.')
@@ -190,7 +195,7 @@ def query_gpus(gpus, fields, formats):
     return 0
 
 
-def query_apps(gpus, fields, formats):
+def query_apps(gpus: list[Gpu], fields: list[str], formats: list[str]) -> int:
     names = {"pid": 0, "process_name": 1, "name": 1, "used_memory": 2, "used_gpu_memory": 2, "gpu_uuid": 3, "gpu_name": 4}
     unknown = [field for field in fields if field not in names]
     if unknown:
@@ -201,20 +206,21 @@ def query_apps(gpus, fields, formats):
     return 0
 
 
-def fail(sentence):
+def fail(sentence: str) -> int:
     print(f"nvidia-smi (Hotdesk): {sentence}", file=sys.stderr)
     return 2
 
 
-def parse(arguments):
+def parse(arguments: list[str]) -> dict[str, str] | str:
     """Options by their long name, or a sentence."""
     long = {"-h": "help", "-L": "list-gpus", "-i": "id", "-l": "loop"}
     takes = {"id", "loop", "format", "query-gpu", "query-compute-apps"}
-    options, todo = {}, list(arguments)
+    options: dict[str, str] = {}
+    todo = list(arguments)
     while todo:
         word = todo.pop(0)
         name, equals, value = word.partition("=")
-        name = long.get(name) or (name[2:] if name.startswith("--") else None)
+        name = long.get(name) or (name[2:] if name.startswith("--") else "")
         if name in takes and not equals:
             if not todo:
                 return f"{word} needs a value."
@@ -225,7 +231,7 @@ def parse(arguments):
     return options
 
 
-def show(views, options):
+def show(views: list[dict[str, Any]], options: dict[str, str]) -> int:
     processes = own_processes()
     gpus = [Gpu(view, processes) for view in views]
     formats = options.get("format", "").replace(" ", "").split(",")
@@ -233,7 +239,8 @@ def show(views, options):
         gpus = [gpu for gpu in gpus if options["id"] in (str(gpu.index), gpu.uuid)]
         if not gpus:
             return fail(f"No devices were found for -i {options['id']}.")
-    for name, query in (("query-gpu", query_gpus), ("query-compute-apps", query_apps)):
+    queries = {"query-gpu": query_gpus, "query-compute-apps": query_apps}
+    for name, query in queries.items():
         if name in options:
             if "csv" not in formats:
                 return fail(f"--{name} needs --format=csv.")
@@ -246,12 +253,12 @@ def show(views, options):
     return 0
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     views = json.loads(os.environ.get("HOTDESK_GPU_VIEW") or "[]")
     whole_and_real = bool(views) and all(not view["simulated"] and view["millis"] >= 1000 for view in views)
     tool = real_tool()
     if whole_and_real and tool:
-        os.execv(tool, [tool, "-i", ",".join(view["uuid"] for view in views), *arguments])
+        os.execv(tool, [tool, "-i", ",".join(view["uuid"] for view in views), *arguments])  # noqa: S606  # no shell is what is wanted
     options = parse(arguments)
     if isinstance(options, str):
         return fail(options)

@@ -6,6 +6,7 @@ it saves a checkpoint and, started again, goes on from there. Settings: QUICKSTA
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -13,7 +14,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 STEPS = int(os.environ.get("QUICKSTART_STEPS") or 3600)
 STEP_S = float(os.environ.get("QUICKSTART_STEP_S") or 1.0)
@@ -55,11 +58,11 @@ class Network:
         self.inputs = points + random.normal(0, 0.01, points.shape)
         self.labels = numpy.repeat([0.0, 1.0], 400)[:, None]
         sizes = (2, HIDDEN, HIDDEN, 1)
-        self.weights = [random.normal(0, 1.5 / numpy.sqrt(a), (a, b)) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+        self.weights = [random.normal(0, 1.5 / numpy.sqrt(a), (a, b)) for a, b in itertools.pairwise(sizes)]
         self.biases = [numpy.zeros(size) for size in sizes[1:]]
         self.speeds = [numpy.zeros_like(one) for one in (*self.weights, *self.biases)]
 
-    def forward(self, inputs: np.ndarray) -> list[np.ndarray]:
+    def forward(self, inputs: Array) -> list[Array]:
         layers = [inputs]
         for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             total = layers[-1] @ weight + bias
@@ -74,7 +77,7 @@ class Network:
         loss = float(-np.mean(self.labels * np.log(guess) + (1 - self.labels) * np.log(1 - guess)))
         accuracy = float(np.mean((guess > 0.5) == (self.labels > 0.5)))
         error = (layers[-1] - self.labels) / len(self.labels)
-        slopes: list[np.ndarray] = []
+        slopes: list[Array] = []
         for number in range(len(self.weights) - 1, -1, -1):
             slopes = [layers[number].T @ error, error.sum(axis=0), *slopes]
             error = (error @ self.weights[number].T) * (1 - layers[number] ** 2)
@@ -84,7 +87,7 @@ class Network:
             value += speed
         return loss, accuracy
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Array]:
         return {f"a{number}": value for number, value in enumerate((*self.weights, *self.biases, *self.speeds))}
 
     def load(self, stored: Any) -> None:
