@@ -25,6 +25,8 @@ class Account:
     priority: int
     created_at: float
     project: Project | None = None
+    seniority: int = 0
+    """Place among all projects by age: grows with youth."""
     children: list[Account] = field(default_factory=list)
     path: tuple[Account, ...] = ()
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -116,7 +118,8 @@ def build(departments: Iterable[Department], projects: Iterable[Project]) -> tup
     projects = list(projects)
     parents = {d.name: _department(d, projects) for d in departments}
     accounts = {p.name: _project(p, parents.get(p.department or "")) for p in projects}
-    for account in sorted(accounts.values(), key=seniority):
+    for place, account in enumerate(sorted(accounts.values(), key=seniority)):
+        account.seniority = place
         if account.parent:
             account.parent.children.append(account)
     top = [a for a in (*parents.values(), *accounts.values()) if a.parent is None]

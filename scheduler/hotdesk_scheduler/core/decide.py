@@ -7,7 +7,11 @@ from hotdesk_scheduler.core.holds import holds
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.core.plan import Plan
+from hotdesk_scheduler.core.preempt import preempt
+from hotdesk_scheduler.core.reclaim import reclaim
 from hotdesk_scheduler.core.requests import Requests
+from hotdesk_scheduler.core.stops import stop_stale_gangs
+from hotdesk_scheduler.core.victims import Pools
 
 
 def decide(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
@@ -24,4 +28,9 @@ def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Reque
     honour_nominations(ledger)
     requests = Requests(ledger)
     allocate(ledger, requests)
+    if any(requests.by_project.values()):
+        pools = Pools(ledger)
+        reclaim(ledger, requests, pools)
+        preempt(ledger, requests, pools)
+    stop_stale_gangs(ledger)
     return ledger, requests

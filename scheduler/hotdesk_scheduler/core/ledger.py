@@ -62,6 +62,7 @@ class Ledger:
         self.nominated: dict[PodKey, Seat] = {}
         self.decisions: dict[tuple[str, int, str], Decision] = {}
         self.beneficiaries: set[str] = set()
+        self.protected: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}
         self.releasing = 0
         self._log: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         for workload in snapshot.workloads:
@@ -210,6 +211,9 @@ class Ledger:
         self._room(spot, BOTH, placement, seat.pod, 1)
         self._charge(seat.workload, amount, 1)
         self._set(self.nominated, (seat.workload.id, seat.pod.index), Seat(seat.workload, seat.pod, placement, spot, LATER, amount))
+
+    def decide(self, key: tuple[str, int, str], decision: Decision) -> None:
+        self._set(self.decisions, key, decision)
 
     def record_stop(self, seat: Seat, reason: Reason, beneficiary: str | None) -> None:
         """Write the stop of a vacated pod into the plan (nothing to write for one that this plan had just started)."""

@@ -1,0 +1,293 @@
+"""The smallest sufficient set: who is stopped so that a request can start, and nobody who could have been left running.
+
+The theory: of all sets of victims that the rules allow and that make room, the best by a fixed list of criteria is taken
+(scheduling.md 4). With few possible victims all sets are looked at; with many, one is built node by node from the units that come
+first by the same criteria, then pruned until nobody in it could have been left running. Neither depends on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import product
+from typing import Protocol
+
+from hotdesk_scheduler.core import placement
+from hotdesk_scheduler.core.allocate import fit
+from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.quantities import GPU, RESOURCES
+from hotdesk_scheduler.core.requests import Request
+from hotdesk_scheduler.core.rooms import LATER, Spot
+from hotdesk_scheduler.core.victims import Unit
+
+EXACT_WORKLOADS = 12
+MOST_SETS = 20_000
+MOST_PRUNED = 64
+
+Units = Sequence[Unit]
+
+
+class Rules(Protocol):
+    """What reclaim and preempt say about a set of victims."""
+
+    def legal(self, units: Units) -> bool:
+        """Whether these may be stopped for the request, and it may start then."""
+
+    def pushes(self, units: Units) -> bool:
+        """Whether somebody would end below its allocatable share."""
+
+    def badness(self, unit: Unit) -> tuple[int, ...]:
+        """How wrong it is to take from this unit's project: smaller is more over-served, then younger."""
+
+
+@dataclass(slots=True, eq=False)
+class Search:
+    """One request looking for victims."""
+
+    ledger: Ledger
+    request: Request
+    rules: Rules
+
+    # --- criteria ----------------------------------------------------------------------------------------------------------------
+
+    def key(self, units: Units) -> tuple[object, ...]:
+        """Sorts sets: the first that suffices is taken."""
+        return (
+            any(not unit.started_now for unit in units),
+            self.rules.pushes(units),
+            max(self.rules.badness(unit) for unit in units),
+            max(unit.workload.priority for unit in units),
+            any(not unit.surplus for unit in units),
+            sum(unit.amount[0] for unit in units),
+            sum(unit.amount[1] for unit in units),
+            tuple(sorted((-unit.seniority for unit in units), reverse=True)),
+        )
+
+    def suffices(self, units: Units) -> bool:
+        """Whether all pods of the request can start, now or when these are gone."""
+        checkpoint = self.ledger.checkpoint()
+        self.vacate(units)
+        fits = fit(self.ledger, self.request)
+        self.ledger.rollback(checkpoint)
+        return fits
+
+    def vacate(self, units: Units) -> None:
+        for unit in units:
+            for seat in unit.seats:
+                self.ledger.vacate(seat)
+
+    # --- exact -------------------------------------------------------------------------------------------------------------------
+
+    def exact(self, units: Units) -> list[Unit] | None:
+        """The best of all sets, or None; `units` are all that may be stopped, whole chains."""
+        if not self.suffices(units):
+            return None
+        sets = [s for s in _sets(units) if s and self._frees_enough(s) and self.rules.legal(s)]
+        sets.sort(key=self.key)
+        too_small: list[frozenset[int]] = []
+        for chosen in sets:
+            ids = frozenset(map(id, chosen))
+            if any(ids <= other for other in too_small):
+                continue
+            if not self.suffices(chosen):
+                too_small.append(ids)
+            elif not self._needless(chosen):
+                return list(chosen)
+        return None
+
+    def _frees_enough(self, units: Units) -> bool:
+        """A quick look at the sum of GPUs, before anything is tried."""
+        nodes = self.ledger.index.later
+        free = sum(count * len(bucket) for count, bucket in enumerate(nodes.buckets)) * 1000
+        if free >= self.request.ask[GPU] or self.request.pods[0].request.gpu.whole == 0:
+            return True
+        groups = sum(1000 for spot in {seat.spot for unit in units for seat in unit.seats} for _ in spot.later.groups)
+        return free + groups + sum(unit.amount[GPU] for unit in units) >= self.request.ask[GPU]
+
+    def _needless(self, units: Units) -> bool:
+        """Whether one of them could have been left running."""
+        for i, unit in enumerate(units):
+            if any(other.before is unit for other in units):
+                continue
+            rest = [*units[:i], *units[i + 1 :]]
+            if (not rest or self.rules.legal(rest)) and self.suffices(rest):
+                return True
+        return False
+
+    # --- greedy ------------------------------------------------------------------------------------------------------------------
+
+    def greedy(self, units: Iterable[Unit]) -> list[Unit] | None:
+        """A set built in order of the criteria and pruned, or None. `units` come in that order, lazily."""
+        seen: list[Unit] = []
+        if len(self.request.pods) == 1:
+            for unit in units:
+                seen.append(unit)
+                if self._alone(unit):
+                    return [unit]
+        else:
+            seen.extend(units)
+        return self._by_node(seen)
+
+    def _alone(self, unit: Unit) -> bool:
+        """Whether this one unit is enough."""
+        whole = self.request.pods[0].request.gpu.whole
+        if whole:
+            spots = {seat.spot.order: seat.spot for seat in unit.seats}
+            freed = unit.amount[GPU] // 1000 + len(unit.seats)
+            if all(spot.later.free_gpus + freed < whole for spot in spots.values()):
+                return False
+        chain = unit.chain(self.ledger)
+        return len(chain) == 1 and self.rules.legal(chain) and self.suffices(chain)
+
+    def _by_node(self, units: Units) -> list[Unit] | None:
+        """For each pod that does not fit on free capacity, the node where the best set makes room for it."""
+        by_spot: dict[int, list[Unit]] = {}
+        for unit in units:
+            for order in dict.fromkeys(seat.spot.order for seat in unit.seats):
+                by_spot.setdefault(order, []).append(unit)
+        checkpoint = self.ledger.checkpoint()
+        chosen = self._fill(by_spot)
+        self.ledger.rollback(checkpoint)
+        if chosen is None or not chosen:
+            return None
+        return self._prune(chosen)
+
+    def _fill(self, by_spot: dict[int, list[Unit]]) -> list[Unit] | None:
+        ledger, workload = self.ledger, self.request.workload
+        stage = self.request.eligible
+        chosen: list[Unit] = []
+        heap: list[tuple[tuple[object, ...], int, list[Unit]]] | None = None
+        asked = None
+        for pod in self.request.pods:
+            place = placement.find(ledger, pod.request, stage, LATER)
+            if place is None:
+                if heap is None or pod.request != asked:
+                    asked = pod.request
+                    offers = ((order, self._offer(ledger.spots[order], by_spot[order], pod.request)) for order in by_spot)
+                    heap = [(self.key(offer), order, offer) for order, offer in offers if offer and order in stage]
+                    heapify(heap)
+                taken = self._best_offer(heap, chosen, by_spot, pod.request)
+                if taken is None:
+                    return None
+                spot, offer = taken
+                self.vacate(offer)
+                chosen.extend(offer)
+                place = placement.on_spot(spot, pod.request, LATER)
+                if place is None:
+                    return None
+                ledger.nominate(workload, pod, place)
+                again = self._offer(spot, by_spot[spot.order], pod.request)
+                if again:
+                    heappush(heap, (self.key(again), spot.order, again))
+            else:
+                ledger.nominate(workload, pod, place)
+        return chosen
+
+    def _best_offer(
+        self,
+        heap: list[tuple[tuple[object, ...], int, list[Unit]]],
+        chosen: list[Unit],
+        by_spot: dict[int, list[Unit]],
+        asked: object,
+    ) -> tuple[Spot, list[Unit]] | None:
+        """The best offer that still stands and is legal together with what was chosen."""
+        while heap:
+            _, order, offer = heappop(heap)
+            spot = self.ledger.spots[order]
+            if not all(unit.available(self.ledger) for unit in offer):
+                again = self._offer(spot, by_spot[order], self.request.pods[0].request)
+                if again:
+                    heappush(heap, (self.key(again), order, again))
+                continue
+            if self._legal_later([*chosen, *offer]):
+                return spot, offer
+        return None
+
+    def _legal_later(self, units: Units) -> bool:
+        return self.rules.legal(units)
+
+    def _offer(self, spot: Spot, units: Units, request: object) -> list[Unit] | None:
+        """The units that make room for one such pod on this node, in order of preference, less those that need not go."""
+        pod = next(p.request for p in self.request.pods if p.request == request)
+        ledger = self.ledger
+        checkpoint = ledger.checkpoint()
+        taken: list[Unit] = []
+        fits = placement.on_spot(spot, pod, LATER) is not None
+        for unit in units:
+            if fits:
+                break
+            if unit in taken or not unit.available(ledger):
+                continue
+            chain = unit.chain(ledger)
+            self.vacate(chain)
+            taken.extend(chain)
+            fits = placement.on_spot(spot, pod, LATER) is not None
+        ledger.rollback(checkpoint)
+        if not fits or not taken:
+            return None
+        for unit in sorted(taken, key=lambda u: u.seniority):
+            if len(taken) == 1 or any(other.before is unit for other in taken):
+                continue
+            rest = [u for u in taken if u is not unit]
+            self.vacate(rest)
+            if placement.on_spot(spot, pod, LATER) is not None:
+                taken = rest
+            ledger.rollback(checkpoint)
+        return taken
+
+    def _prune(self, chosen: list[Unit]) -> list[Unit] | None:
+        """Leave running whoever need not go, the best-protected first; None if the whole is not legal or does not suffice."""
+        if not self.rules.legal(chosen) or not self.suffices(chosen):
+            return None
+        if len(chosen) > MOST_PRUNED:
+            return chosen
+        pruned = True
+        while pruned:
+            pruned = False
+            for unit in sorted(chosen, key=lambda u: u.preference, reverse=True):
+                rest = [u for u in chosen if u is not unit]
+                if any(other.before is unit for other in chosen) or not rest:
+                    continue
+                if self.rules.legal(rest) and self.suffices(rest):
+                    chosen = rest
+                    pruned = True
+                    break
+        return chosen
+
+
+def few(units: Units) -> bool:
+    """Whether all sets can be looked at."""
+    lengths: dict[str, int] = {}
+    for unit in units:
+        lengths[unit.workload.id] = lengths.get(unit.workload.id, 0) + 1
+    if len(lengths) > EXACT_WORKLOADS:
+        return False
+    sets = 1
+    for length in lengths.values():
+        sets *= length + 1
+    return sets <= MOST_SETS
+
+
+def _sets(units: Units) -> Iterable[list[Unit]]:
+    """All sets that respect the chains: of each workload nothing, or its first so many units."""
+    chains: dict[str, list[Unit]] = {}
+    for unit in units:
+        chains.setdefault(unit.workload.id, []).append(unit)
+    for chain in chains.values():
+        chain.sort(key=_depth)
+    choices = [[chain[:count] for count in range(len(chain) + 1)] for chain in chains.values()]
+    for parts in product(*choices):
+        yield [unit for part in parts for unit in part]
+
+
+def _depth(unit: Unit) -> int:
+    depth = 0
+    while unit.before is not None:
+        unit, depth = unit.before, depth + 1
+    return depth
+
+
+def larger(unit: Unit) -> tuple[int, ...]:
+    """Sorts a side's victims so that the largest comes last."""
+    return tuple(unit.amount[r] for r in RESOURCES)

@@ -1,0 +1,120 @@
+"""Writes chosen victims into the plan: they leave, the request takes their place, and each stop says by whom and why."""
+
+from __future__ import annotations
+
+from hotdesk_scheduler.core.allocate import fit
+from hotdesk_scheduler.core.choice import Search, Units
+from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import PodState, Workload
+from hotdesk_scheduler.core.plan import Stop
+from hotdesk_scheduler.core.quantities import GPU, UNLIMITED, amount_words, gpus
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.core.requests import Request
+
+
+def _carry_out(search: Search, units: Units) -> None:
+    """Vacate, place, and remember that stops stand behind this workload, so that nothing takes it back in this plan."""
+    search.vacate(units)
+    if not fit(search.ledger, search.request):
+        raise AssertionError(f"victims for {search.request.workload.name} do not make room")
+    if any(not unit.started_now for unit in units):
+        search.ledger.beneficiaries.add(search.request.workload.id)
+
+
+def commit_reclaim(search: Search, units: Units) -> None:
+    """Stop them for another project's request; the sentence has both shares before and after."""
+    ledger, request = search.ledger, search.request
+    r = GPU if request.ask[GPU] else request.asked[0]
+    mine = request.account
+    before = {unit.account.name: unit.account.allocated[r] for unit in units}
+    mine_before = mine.allocated[r]
+    _carry_out(search, units)
+    for unit in units:
+        theirs = unit.account
+        numbers: dict[str, int | str] = {
+            "by": mine.name,
+            "for": request.workload.name,
+            "before": before[theirs.name],
+            "after": theirs.allocated[r],
+            "share": _finite(theirs.share[r]),
+            "by_before": mine_before,
+            "by_after": mine.allocated[r],
+            "by_share": _finite(mine.share[r]),
+        }
+        sentence = (
+            f"Reclaimed by project {mine.name} for {request.workload.name}: {theirs.name} held {amount_words(before[theirs.name], r)}, "
+            f"may have {_may_have(theirs.share[r])} and goes back to {gpus(theirs.allocated[r])}; "
+            f"{mine.name} goes from {gpus(mine_before)} to {gpus(mine.allocated[r])} of the {_may_have(mine.share[r])} it may have. It is queued again and keeps its place by age."
+        )
+        _record(ledger, unit.seats[0].workload, units, Reason(ReasonCode.RECLAIMED, sentence, tuple(sorted(numbers.items()))), request)
+
+
+def commit_preempt(search: Search, units: Units) -> None:
+    """Stop them for more important work of their own project."""
+    ledger, request = search.ledger, search.request
+    _carry_out(search, units)
+    for unit in units:
+        sentence = (
+            f"Preempted by {request.workload.name} of the same project, which has priority {request.workload.priority} "
+            f"(this has {unit.workload.priority}). It is queued again and keeps its place by age."
+        )
+        numbers: dict[str, int | str] = {
+            "by": request.workload.name,
+            "by_priority": request.workload.priority,
+            "priority": unit.workload.priority,
+        }
+        _record(ledger, unit.workload, units, Reason(ReasonCode.PREEMPTED, sentence, tuple(sorted(numbers.items()))), request)
+
+
+def _record(ledger: Ledger, workload: Workload, units: Units, reason: Reason, request: Request) -> None:
+    for unit in units:
+        if unit.workload is workload:
+            for seat in unit.seats:
+                ledger.record_stop(seat, reason, request.workload.id)
+
+
+def _finite(amount: int) -> int | str:
+    return "unlimited" if amount >= UNLIMITED else amount
+
+
+def _may_have(amount: int) -> str:
+    return gpus(amount)
+
+
+def note_protection(ledger: Ledger, request: Request, units: Units | None) -> None:
+    """Remember for the hold that only the minimum run time of these stands in the way."""
+    if units:
+        until = max((unit.protected_until(ledger) or 0.0) for unit in units)
+        names = tuple(sorted(f"{unit.workload.name} of {unit.workload.project}" for unit in units))
+        ledger.protected[request.account.name, request.shape] = (until, names)
+
+
+def stop_stale_gangs(ledger: Ledger) -> None:
+    """Fewer than the minimum alive for longer than the grace: the rest is stopped and queued again, non-preemptible too."""
+    for workload in sorted(ledger.snapshot.workloads, key=lambda w: (w.created_at, w.name, w.id)):
+        if len(workload.pods) > 1 and workload.min_pods > 1 and _is_stale(ledger, workload):
+            _stop_stale(ledger, workload)
+
+
+def _is_stale(ledger: Ledger, workload: Workload) -> bool:
+    since = workload.short_of_gang_since
+    if since is None:
+        return False
+    staying = sum(ledger.stays(workload, pod) for pod in workload.pods)
+    kept = sum((workload.id, pod.index) in ledger.nominated for pod in workload.pods)
+    done = sum(pod.state is PodState.SUCCEEDED for pod in workload.pods)
+    return staying > 0 and staying + kept + done < workload.min_pods and ledger.now >= since + ledger.policy.stale_grace_s
+
+
+def _stop_stale(ledger: Ledger, workload: Workload) -> None:
+    alive = [seat for pod in workload.pods if ledger.stays(workload, pod) and (seat := ledger.seats[workload.id, pod.index])]
+    sentence = (
+        f"{len(alive)} of at least {workload.min_pods} pods have been alive for more than {ledger.policy.stale_grace_s:.0f} s and the rest "
+        "found no place; all of it is stopped and queued again to start together."
+    )
+    reason = Reason(ReasonCode.STALE_GANG, sentence, (("alive", len(alive)), ("min_pods", workload.min_pods)))
+    for seat in alive:
+        ledger.vacate(seat)
+        if not seat.started_now:
+            stop = Stop(workload.id, seat.pod.index, reason, ledger.policy.grace_s, None)
+            ledger.decide((workload.id, seat.pod.index, "stop"), stop)

@@ -1,0 +1,139 @@
+"""What could be stopped for another: preemptible workloads whole, or the surplus pods of elastic ones, highest index first.
+
+Units of one workload form a chain: a unit can only be taken with those before it (surplus pods first, then the rest).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.ledger import Ledger, Seat
+from hotdesk_scheduler.core.model import PodState, Workload
+from hotdesk_scheduler.core.quantities import Vector, total
+from hotdesk_scheduler.core.rooms import BOTH
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """The least that can be stopped at a time. `seniority` grows with youth over all workloads of the cluster."""
+
+    workload: Workload
+    account: Account
+    seats: tuple[Seat, ...]
+    amount: Vector
+    surplus: bool
+    seniority: int
+    before: Unit | None
+    started_now: bool
+
+    @property
+    def preference(self) -> tuple[bool, int, bool, int, int, int]:
+        """Inside one project: what this plan started, low priority, surplus, small, young first."""
+        gpu, cpu, _ = self.amount
+        return (not self.started_now, self.workload.priority, not self.surplus, gpu, cpu, -self.seniority)
+
+    def available(self, ledger: Ledger) -> bool:
+        """Whether all of it still runs on the working copy."""
+        seats = ledger.seats
+        return all(seats.get((seat.workload.id, seat.pod.index)) is seat for seat in self.seats)
+
+    def chain(self, ledger: Ledger) -> list[Unit]:
+        """This unit and those that have to go before it and still run."""
+        found = [self]
+        unit = self.before
+        while unit is not None:
+            if unit.available(ledger):
+                found.append(unit)
+            unit = unit.before
+        return found[::-1]
+
+    def protected_until(self, ledger: Ledger) -> float | None:
+        """Until when the minimum run time protects it; surplus pods are not protected (scheduling.md 4, limits)."""
+        least = ledger.policy.min_runtime_s
+        if not least or self.surplus or self.started_now:
+            return None
+        since = min((seat.pod.started_at for seat in self.seats if seat.pod.started_at is not None), default=None)
+        return since + least if since is not None and since + least > ledger.now else None
+
+
+class Pools:
+    """Units by project, each project's in order of preference."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        ordered = sorted(ledger.snapshot.workloads, key=lambda w: (w.created_at, w.name, w.id))
+        self._seniority = {workload.id: i for i, workload in enumerate(ordered)}
+        self._units: dict[str, list[Unit]] = {}
+        self._first: dict[str, int] = {}
+        self._seats: dict[str, list[Seat]] = {}
+        for seat in ledger.seats.values():
+            if seat.rooms == BOTH and seat.workload.preemptible:
+                self._seats.setdefault(seat.workload.id, []).append(seat)
+        for seats in self._seats.values():
+            for unit in self._units_of(seats):
+                self._units.setdefault(unit.workload.project, []).append(unit)
+        for units in self._units.values():
+            units.sort(key=lambda unit: unit.preference)
+        self._largest = {name: max(unit.amount[0] for unit in units) for name, units in self._units.items()}
+
+    def _units_of(self, seats: list[Seat]) -> Iterator[Unit]:
+        workload = seats[0].workload
+        account = self.ledger.projects.get(workload.project)
+        if account is None or workload.id in self.ledger.beneficiaries:
+            return
+        seats = sorted(seats, key=lambda seat: seat.pod.index)
+        done = sum(pod.state is PodState.SUCCEEDED for pod in workload.pods)
+        least = max(1, workload.min_pods - done)
+        before: Unit | None = None
+        while len(seats) > least:
+            before = self._unit(account, (seats.pop(),), surplus=True, before=before)
+            yield before
+        yield self._unit(account, tuple(seats), surplus=False, before=before)
+
+    def _unit(self, account: Account, seats: tuple[Seat, ...], *, surplus: bool, before: Unit | None) -> Unit:
+        workload = seats[0].workload
+        return Unit(
+            workload=workload,
+            account=account,
+            seats=seats,
+            amount=seats[0].amount if len(seats) == 1 else total([seat.amount for seat in seats]),
+            surplus=surplus,
+            seniority=self._seniority[workload.id],
+            before=before,
+            started_now=all(seat.started_now for seat in seats),
+        )
+
+    def add(self, workload: Workload) -> None:
+        """Something this step started on what was free."""
+        seats = [seat for pod in workload.pods if (seat := self.ledger.seats.get((workload.id, pod.index))) and seat.rooms == BOTH]
+        if not workload.preemptible or not seats:
+            return
+        units = self._units.setdefault(workload.project, [])
+        for unit in self._units_of(seats):
+            insort(units, unit, key=lambda u: u.preference)
+            self._largest[workload.project] = max(self._largest.get(workload.project, 0), unit.amount[0])
+        self._first[workload.project] = 0
+
+    def of(self, project: str) -> Iterator[Unit]:
+        """Units of the project that still run, in order of preference."""
+        units = self._units.get(project, ())
+        ledger = self.ledger
+        for i in range(self._first.get(project, 0), len(units)):
+            if units[i].workload.id not in ledger.beneficiaries and units[i].available(ledger):
+                yield units[i]
+
+    def largest(self, project: str) -> int:
+        """GPU thousandths of the project's largest unit (an upper bound: also of one that is gone)."""
+        return self._largest.get(project, 0)
+
+    def skip_gone(self, projects: Iterable[str]) -> None:
+        """After stops that stand: do not look at the gone ones at the head again."""
+        for project in projects:
+            units = self._units.get(project, [])
+            first = self._first.get(project, 0)
+            while first < len(units) and not units[first].available(self.ledger):
+                first += 1
+            self._first[project] = first
