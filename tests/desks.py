@@ -18,8 +18,8 @@ from hotdesk_scheduler.engines.base import Engine, Image
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.records import Records
 from hotdesk_scheduler.rest.app import listen, make_app
-from hotdesk_scheduler.rest.auth import Authenticator, FileAuthenticator
-from hotdesk_scheduler.service.callers import Scopes
+from hotdesk_scheduler.rest.auth import Authenticator, FileAuthenticator, caller_of
+from hotdesk_scheduler.service.callers import Caller, Scopes
 from hotdesk_scheduler.service.desk import Desk
 from hotdesk_scheduler.service.hub import Hub
 from hotdesk_scheduler.service.workspaces import Patience
@@ -126,6 +126,10 @@ async def running(
         await desk.stop()
         await server.close_all_connections()
         await checks.close()
+
+
+def caller(token: str = "alice-token") -> Caller:
+    return caller_of(TOKENS[token], SCOPES)
 
 
 async def until(holds: Callable[[], object], *, within_s: float = 60.0) -> None:

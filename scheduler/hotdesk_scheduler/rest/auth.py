@@ -23,6 +23,7 @@ KNOWN_S = 30.0
 UNKNOWN_S = 5.0
 REMEMBERED = 2000
 TIMEOUT_S = 10.0
+TOKEN_MAX = 4096
 
 
 class Authenticator(Protocol):
@@ -30,6 +31,17 @@ class Authenticator(Protocol):
         """Raises Unauthorized, or Unavailable if nobody can tell."""
 
     async def close(self) -> None: ...
+
+
+def bearer(header: str) -> str:
+    """The token of an Authorization header, `Bearer X` or `token X`. Raises Unauthorized."""
+    kind, _, token = header.partition(" ")
+    token = token.strip()
+    if kind.lower() not in ("bearer", "token") or not token:
+        raise Unauthorized("The request carries no token.", next_step="Send it as `Authorization: Bearer TOKEN`; `hotdesk login` does so.")
+    if len(token) > TOKEN_MAX or not (token.isascii() and token.isprintable()):
+        raise _unauthorized()
+    return token
 
 
 def _unauthorized() -> Unauthorized:

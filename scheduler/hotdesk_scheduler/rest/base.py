@@ -11,14 +11,12 @@ from pydantic import BaseModel
 from tornado import web
 
 from hotdesk_scheduler.rest import wire
-from hotdesk_scheduler.rest.auth import Authenticator
+from hotdesk_scheduler.rest.auth import Authenticator, bearer
 from hotdesk_scheduler.service.callers import Caller
 from hotdesk_scheduler.service.desk import Desk
 
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
-NO_TOKEN = "The request carries no token."  # noqa: S105  # a sentence
-TOKEN_STEP = "Send it as `Authorization: Bearer TOKEN`; `hotdesk login` does so."  # noqa: S105  # a sentence
 
 
 class NotAllowed(HotdeskError):
@@ -59,10 +57,7 @@ class Handler(web.RequestHandler):
 
     def token(self) -> str:
         """`Bearer X` or `token X`. Raises Unauthorized."""
-        kind, _, token = self.request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() not in ("bearer", "token") or not token.strip():
-            raise Unauthorized(NO_TOKEN, next_step=TOKEN_STEP)
-        return token.strip()
+        return bearer(self.request.headers.get("Authorization", ""))
 
     async def identify(self) -> Caller:
         try:

@@ -8,15 +8,15 @@ import json
 import logging
 from typing import Any
 
-from hotdesk_api.errors import Conflict, HotdeskError, Invalid, Unauthorized, problem
+from hotdesk_api.errors import Conflict, HotdeskError, Invalid, problem
 from hotdesk_api.models import Wire
 from pydantic import Field, ValidationError
 from tornado import web, websocket
 
 from hotdesk_scheduler.core.model import PodState
 from hotdesk_scheduler.engines.base import ExecSession
-from hotdesk_scheduler.rest.auth import Authenticator
-from hotdesk_scheduler.rest.base import NO_TOKEN, TOKEN_STEP, as_problem
+from hotdesk_scheduler.rest.auth import Authenticator, bearer
+from hotdesk_scheduler.rest.base import as_problem
 from hotdesk_scheduler.rest.streams import pod_index
 from hotdesk_scheduler.service.callers import Caller
 from hotdesk_scheduler.service.desk import Desk
@@ -50,10 +50,7 @@ class Exec(websocket.WebSocketHandler):
         return True
 
     async def prepare(self) -> None:
-        kind, _, token = self.request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() not in ("bearer", "token") or not token.strip():
-            raise Unauthorized(NO_TOKEN, next_step=TOKEN_STEP)
-        self.caller = await self.authenticator.caller(token.strip())
+        self.caller = await self.authenticator.caller(bearer(self.request.headers.get("Authorization", "")))
 
     async def get(self, project: str, name: str) -> None:
         entry = self.desk.entry(self.caller, project, name)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from hotdesk_api.errors import Invalid
+from hotdesk_api.errors import Invalid, Unauthorized, Unavailable
 from hotdesk_api.models import StreamEvent
 from tornado.iostream import StreamClosedError
 
@@ -106,9 +106,19 @@ class Stream(Handler):
                 waiting = await listener.take(KEEP_ALIVE_S)
                 self.write(b"".join(waiting) or b": still here\n\n")
                 await asyncio.wait_for(self.flush(), SLOW_S)
-                if not waiting:
-                    await self.identify()  # a token that was taken back ends the stream
+                if not waiting and not await self._still_known():
+                    break
         except (StreamClosedError, TimeoutError):
             pass  # The listener went away, or does not read.
         finally:
             desk.feed.leave(listener)
+
+    async def _still_known(self) -> bool:
+        """A token that was taken back ends the stream; a hub that is away for a while does not."""
+        try:
+            await self.authenticator.caller(self.token())
+        except Unauthorized:
+            return False
+        except Unavailable:
+            return True
+        return True

@@ -1,0 +1,199 @@
+"""The loop: woken by change, outlives what fails, throws stale plans away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import desks
+import pytest
+from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Workload
+from hotdesk_scheduler.engines.fake import FakeEngine
+from hotdesk_scheduler.records import Event
+from hotdesk_scheduler.service import loop as loops
+from hotdesk_scheduler.service.loop import Loop
+from hotdesk_scheduler.service.specs import workload_of
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def submitted(engine: FakeEngine, name: str, **wishes: Any) -> Workload:
+    spec = desks.spec(name, **wishes)
+    workload = workload_of(spec, workload_id=f"id-{name}", name=name, user="alice", now=1000.0)
+    await engine.submit(workload, spec)
+    return workload
+
+
+def state_of(engine: FakeEngine, name: str) -> PodState:
+    return next(workload.pods[0].state for workload in engine.snapshot().workloads if workload.name == name)
+
+
+@asynccontextmanager
+async def looping(engine: FakeEngine, **options: Any) -> AsyncIterator[Loop]:
+    loop = Loop(engine, Policy(grace_s=1.0), tick_s=options.pop("tick_s", 3600.0), **options)
+    await loop.start()
+    try:
+        yield loop
+    finally:
+        await loop.stop()
+
+
+async def test_a_submission_wakes_it_long_before_the_timer() -> None:
+    engine = desks.fake_engine()
+    async with looping(engine) as loop:
+        await desks.until(lambda: loop.passes)
+        await submitted(engine, "one")
+        await desks.until(lambda: state_of(engine, "one") is PodState.RUNNING)
+
+
+async def test_it_comes_to_rest_when_nothing_changes() -> None:
+    engine = desks.fake_engine()
+    for number in range(30):
+        await submitted(engine, f"job-{number}")
+    async with looping(engine) as loop:
+        await desks.until(lambda: sum(w.pods[0].state is PodState.RUNNING for w in engine.snapshot().workloads) == 16)
+        version = engine.snapshot().version
+        await desks.until(lambda: loop.holds)
+        passes = loop.passes
+        loop.wake()
+        await desks.until(lambda: loop.passes > passes)
+        assert engine.snapshot().version == version
+        assert len(loop.holds) == 14
+
+
+async def test_an_engine_that_fails_to_start_a_pod_is_an_event_and_the_others_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = desks.fake_engine()
+    told: list[Event] = []
+    start, failures = engine.start_pod, 1
+
+    async def fails_once(workload_id: str, index: int, placement: Placement, now: float) -> None:
+        nonlocal failures
+        if workload_id == "id-one" and failures:
+            failures -= 1
+            raise OSError(28, "No space left on device")
+        await start(workload_id, index, placement, now)
+
+    monkeypatch.setattr(engine, "start_pod", fails_once)
+    await submitted(engine, "one")
+    await submitted(engine, "two")
+    async with looping(engine, announce=told.append):
+        await desks.until(lambda: state_of(engine, "two") is PodState.RUNNING)
+        await desks.until(lambda: state_of(engine, "one") is PodState.RUNNING)
+    failed = [event for event in told if event.reason == "FailedVerb"]
+    assert [(event.workload, event.type) for event in failed] == [("one", "Warning")]
+    assert "No space left" in failed[0].message
+
+
+async def test_a_pass_that_fails_is_shown_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = desks.fake_engine()
+    broken = True
+    decide = loops.decide
+
+    def sometimes(*arguments: Any) -> Any:
+        if broken:
+            raise RuntimeError("a bug")
+        return decide(*arguments)
+
+    monkeypatch.setattr(loops, "decide", sometimes)
+    await submitted(engine, "one")
+    async with looping(engine) as loop:
+        await desks.until(lambda: loop.problem)
+        assert "a bug" in str(loop.problem)
+        broken = False
+        await desks.until(lambda: loop.problem is None)
+        assert state_of(engine, "one") is PodState.RUNNING
+
+
+async def test_a_plan_that_breaks_an_invariant_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = desks.fake_engine()
+    monkeypatch.setattr(loops.invariants, "check", lambda *_: ["two workloads on one GPU"])
+    await submitted(engine, "one")
+    async with looping(engine) as loop:
+        await desks.until(lambda: loop.problem)
+        assert "two workloads on one GPU" in str(loop.problem)
+        assert state_of(engine, "one") is PodState.PENDING
+
+
+async def test_a_stale_plan_is_thrown_away_whole_and_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = desks.fake_engine()
+    decide, calls_made = loops.decide, 0
+
+    def overtaken(snapshot: Any, policy: Any, now: float) -> Any:
+        nonlocal calls_made
+        calls_made += 1
+        if calls_made == 1:  # while it thinks, a node goes away
+            engine.lose_node("sim-1")
+        return decide(snapshot, policy, now)
+
+    monkeypatch.setattr(loops, "decide", overtaken)
+    await submitted(engine, "one")
+    loop = Loop(engine, Policy())
+    await loop.run_pass()
+    assert calls_made == 2
+    placement = engine.snapshot().workloads[0].pods[0].placement
+    assert placement is not None
+    assert placement.node == "sim-2"
+
+
+async def test_what_was_deleted_while_the_plan_was_carried_out_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = desks.fake_engine()
+    start = engine.start_pod
+
+    async def and_meanwhile(workload_id: str, index: int, placement: Placement, now: float) -> None:
+        await engine.set_phase("id-two", Phase.DELETING, None, now)
+        await start(workload_id, index, placement, now)
+
+    monkeypatch.setattr(engine, "start_pod", and_meanwhile)
+    await submitted(engine, "one")
+    await submitted(engine, "two")
+    await Loop(engine, Policy()).run_pass()
+    assert state_of(engine, "two") is PodState.PENDING
+
+
+async def test_a_broken_change_stream_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = desks.fake_engine()
+    changes, broken = engine.changes, 0
+
+    async def breaks_once() -> AsyncIterator[Any]:
+        nonlocal broken
+        broken += 1
+        if broken == 1:
+            raise ConnectionError("gone")
+        async for change in changes():
+            yield change
+
+    monkeypatch.setattr(engine, "changes", breaks_once)
+    async with looping(engine):
+        await desks.until(lambda: broken > 1)
+        await submitted(engine, "one")
+        await desks.until(lambda: state_of(engine, "one") is PodState.RUNNING)
+
+
+async def test_finished_work_goes_when_its_time_is_over_without_any_change() -> None:
+    engine = desks.fake_engine()
+    await submitted(engine, "one", ttl_after_finish_s=1)
+    async with looping(engine):
+        await desks.until(lambda: state_of(engine, "one") is PodState.RUNNING)
+        engine.exit_pod("id-one", 0)
+        await desks.until(lambda: not engine.snapshot().workloads)
+
+
+async def test_why_something_waits_becomes_an_event_once_per_reason() -> None:
+    engine = desks.fake_engine()
+    told: list[Event] = []
+    for number in range(17):
+        await submitted(engine, f"job-{number}")
+    async with looping(engine, announce=told.append) as loop:
+        await desks.until(lambda: loop.holds)
+        for _ in range(3):
+            passes = loop.passes
+            loop.wake()
+            await desks.until(lambda: loop.passes > passes)  # noqa: B023  # awaited in this very round
+    assert len([event for event in told if event.reason == "Waiting"]) == 1
