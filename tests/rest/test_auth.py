@@ -67,7 +67,7 @@ async def authenticated(clock: Any = None) -> AsyncIterator[tuple[HubStandIn, Hu
 async def test_groups_are_projects_and_scopes_are_what_the_token_may() -> None:
     async with authenticated() as (_, checks):
         caller = await checks.caller("token-a")
-    assert (caller.name, caller.groups, caller.admin, caller.may_submit) == ("alice", {"team-a"}, False, True)
+    assert (caller.name, caller.groups, caller.admin, caller.may_submit) == ("alice", frozenset({"team-a"}), False, True)
 
 
 async def test_an_answer_is_remembered_for_a_short_time_only() -> None:
@@ -175,9 +175,9 @@ async def test_both_spellings_of_the_header_are_taken(tmp_path: Path) -> None:
             ("Bearer " + "x" * 5000, 401),
             ("Bearer", 401),
         ):
-            response = await http.get("/v1/whoami", headers={"Authorization": header.encode("latin-1")})
+            response = await http.get("/v1/whoami", headers={b"Authorization": header.encode("latin-1")})
             assert response.status_code == status, header
-        assert (await http.get("/v1/whoami", cookies={"token": "alice-token"})).status_code == 401
+        assert (await http.get("/v1/whoami", headers={"Cookie": "token=alice-token"})).status_code == 401
 
 
 async def test_many_callers_at_once_cost_the_hub_few_questions() -> None:

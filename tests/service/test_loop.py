@@ -8,10 +8,10 @@ from typing import Any
 
 import desks
 import pytest
+from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Workload
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.records import Event
-from hotdesk_scheduler.service import loop as loops
 from hotdesk_scheduler.service.loop import Loop
 from hotdesk_scheduler.service.specs import workload_of
 
@@ -91,19 +91,17 @@ async def test_an_engine_that_fails_to_start_a_pod_is_an_event_and_the_others_st
     assert "No space left" in failed[0].message
 
 
-async def test_a_pass_that_fails_is_shown_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pass_that_fails_is_shown_and_tried_again() -> None:
     engine = desks.fake_engine()
     broken = True
-    decide = loops.decide
 
     def sometimes(*arguments: Any) -> Any:
         if broken:
             raise RuntimeError("a bug")
         return decide(*arguments)
 
-    monkeypatch.setattr(loops, "decide", sometimes)
     await submitted(engine, "one")
-    async with looping(engine) as loop:
+    async with looping(engine, decide=sometimes) as loop:
         await desks.until(lambda: loop.problem)
         assert "a bug" in str(loop.problem)
         broken = False
@@ -113,7 +111,7 @@ async def test_a_pass_that_fails_is_shown_and_tried_again(monkeypatch: pytest.Mo
 
 async def test_a_plan_that_breaks_an_invariant_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = desks.fake_engine()
-    monkeypatch.setattr(loops.invariants, "check", lambda *_: ["two workloads on one GPU"])
+    monkeypatch.setattr("hotdesk_scheduler.core.invariants.check", lambda *_: ["two workloads on one GPU"])
     await submitted(engine, "one")
     async with looping(engine) as loop:
         await desks.until(lambda: loop.problem)
@@ -121,9 +119,9 @@ async def test_a_plan_that_breaks_an_invariant_is_not_applied(monkeypatch: pytes
         assert state_of(engine, "one") is PodState.PENDING
 
 
-async def test_a_stale_plan_is_thrown_away_whole_and_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stale_plan_is_thrown_away_whole_and_computed_again() -> None:
     engine = desks.fake_engine()
-    decide, calls_made = loops.decide, 0
+    calls_made = 0
 
     def overtaken(snapshot: Any, policy: Any, now: float) -> Any:
         nonlocal calls_made
@@ -132,9 +130,8 @@ async def test_a_stale_plan_is_thrown_away_whole_and_computed_again(monkeypatch:
             engine.lose_node("sim-1")
         return decide(snapshot, policy, now)
 
-    monkeypatch.setattr(loops, "decide", overtaken)
     await submitted(engine, "one")
-    loop = Loop(engine, Policy())
+    loop = Loop(engine, Policy(), decide=overtaken)
     await loop.run_pass()
     assert calls_made == 2
     placement = engine.snapshot().workloads[0].pods[0].placement

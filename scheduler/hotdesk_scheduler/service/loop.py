@@ -42,6 +42,7 @@ PLAN_ATTEMPTS = 5
 
 Clock = Callable[[], float]
 Announce = Callable[[Event], None]
+Decide = Callable[[Snapshot, Policy, float], Plan]
 
 
 class BrokenPlan(Exception):
@@ -61,6 +62,7 @@ class Loop:
         announce: Announce = lambda event: None,
         after_pass: Callable[[], None] = lambda: None,
         observe_s: Callable[[float], None] = lambda seconds: None,
+        decide: Decide = decide,
     ) -> None:
         self._engine = engine
         self.policy = policy
@@ -69,6 +71,7 @@ class Loop:
         self._announce = announce
         self._after_pass = after_pass
         self._observe_s = observe_s
+        self._decide = decide
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._not_before: float | None = None
@@ -159,7 +162,7 @@ class Loop:
         await self._review()
         for _ in range(PLAN_ATTEMPTS):
             snapshot = self._engine.snapshot()
-            plan = decide(snapshot, self.policy, self._clock())
+            plan = self._decide(snapshot, self.policy, self._clock())
             problems = invariants.check(snapshot, plan)
             if problems:
                 raise BrokenPlan("; ".join(str(problem) for problem in problems))
