@@ -23,6 +23,8 @@ LONGEST_LOG_BYTES = 10 * 1024 * 1024
 class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # JupyterHub ships no types
     """Starts `jupyterhub-singleuser` in a session of its own, so that it outlives the hub, and writes down who the process is."""
 
+    popen_kwargs: dict[str, Any]
+
     state_dir = Unicode(help="Hotdesk's state directory: homes/USER and hub/workspaces/ lie there.").tag(config=True)
 
     @property
@@ -45,9 +47,14 @@ class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # Jupyt
         env["PATH"] = f"{Path(sys.executable).parent}:{env.get('PATH') or os.defpath}"  # `hotdesk` and `runai` in its terminals
         return env
 
+    def get_args(self) -> list[str]:
+        """As root, the server has to be told that this is meant."""
+        args: list[str] = super().get_args()
+        return args if os.geteuid() or "--allow-root" in args else [*args, "--allow-root"]
+
     def __init__(self, *arguments: Any, **traits: Any) -> None:
         super().__init__(*arguments, **traits)
-        self._popen_config: dict[str, Any] = dict(self.trait_values("popen_kwargs")["popen_kwargs"])
+        self._popen_config = dict(self.popen_kwargs)
 
     def _log_file(self) -> BinaryIO:
         """What the server says; begun anew when it has grown long."""
