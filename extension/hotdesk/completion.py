@@ -51,5 +51,5 @@ def candidates(words: Sequence[str]) -> str:
     from hotdesk.commands.complete import complete  # `completion bash` itself needs none of it
     from hotdesk.names import LiveNames
 
-    *before, partial = words or [""]
+    *before, partial = [word for word in words if word != "="] or [""]  # bash splits at `=`
     return "".join(f"{found.text}\t{found.help}\n" for found in complete(before, partial, LiveNames()))

@@ -94,6 +94,13 @@ def help_for(words: Sequence[str], *, word: str = "runai") -> str:
     return verb_help(find_verb(list(words))[0], word=word) if words else overview(word=word)
 
 
+def _rows(flags: Sequence[Flag]) -> Iterator[str]:
+    yield "| Flag | Meaning |\n|---|---|"
+    for flag in flags:
+        spelled, meaning = (text.replace("|", "\\|") for text in (_spelled(flag), _flag_help(flag)))
+        yield f"| `{spelled}` | {meaning} |"
+
+
 def _markdown_verb(verb: Verb) -> Iterator[str]:
     yield f"## `{verb.title}`\n"
     yield verb.summary + "\n"
@@ -104,14 +111,7 @@ def _markdown_verb(verb: Verb) -> Iterator[str]:
     if verb.details:
         yield verb.details + "\n"
     if verb.flags:
-        yield "| Flag | Meaning |\n|---|---|"
-        for flag in verb.flags:
-            yield (
-                f"| `{_spelled(flag)}` | {_flag_help(flag)} |".replace("|", "\\|")
-                .replace("\\| `", "| `", 1)
-                .replace("` \\| ", "` | ", 1)[:-2]
-                + "|"
-            )
+        yield from _rows(verb.flags)
         yield ""
     if verb.examples:
         yield "```sh\n" + "\n".join(f"runai {example}" for example in verb.examples) + "\n```\n"
@@ -119,12 +119,7 @@ def _markdown_verb(verb: Verb) -> Iterator[str]:
 
 def markdown() -> str:
     """The whole of docs/commands.md."""
-    everywhere = [
-        "## Every command\n",
-        "| Flag | Meaning |\n|---|---|",
-        *(f"| `{_spelled(flag)}` | {_flag_help(flag)} |" for flag in EVERYWHERE),
-        "",
-    ]
+    everywhere = ["## Every command\n", *_rows(EVERYWHERE), ""]
     parts = [INTRODUCTION, *(line for verb in VERBS if not verb.hidden for line in _markdown_verb(verb)), *everywhere]
     return "\n".join(parts).rstrip("\n") + "\n"
 

@@ -60,6 +60,8 @@ def list_jobs(session: Session, typed: Typed) -> Answer:
     everywhere = typed.on("all-projects")
     project = None if everywhere else session.project_of(typed)
     found = session.client.call(calls.workloads(project=project, status=typed.text("status"), user=typed.text("user")))
+    if project is not None and not found.items:
+        session.client.call(calls.project(project))  # an empty list of a project that is not there would mislead
     wide = typed.text("output") == "wide"
     view = views.job_list(found.items, project=project, now=session.now(), wide=wide, word=session.word)
     return Answer(view, found, names=tuple(job.name for job in found.items), changes=(project, None))

@@ -126,13 +126,18 @@ class _Reader:
         if switch:
             value = self._switch(flag, spelling, value)
         elif value is None:
-            value = flag.implied or self._next(flag, spelling)
+            value = self._implied(flag) or self._next(flag, spelling)
         if flag.choices and value not in flag.choices:
             raise unknown(f"a value of {spelling}", value, flag.choices)
         if flag.repeat:
             self.flags.setdefault(flag.key, []).append(value)
         else:
             self.flags[flag.key] = [value]
+
+    def _implied(self, flag: Flag) -> str:
+        """A flag that can do without a value takes the next word only if that is one of its values."""
+        follows = bool(self.tokens) and self.tokens[0] in flag.choices
+        return self.tokens.pop(0) if flag.implied and follows else flag.implied
 
     def _switch(self, flag: Flag, spelling: str, value: str | None) -> str:
         if value is None or value.lower() in _TRUE:

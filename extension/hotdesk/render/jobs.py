@@ -180,6 +180,7 @@ def _facts(job: WorkloadDetail, now: float) -> Facts:
     badge = SIMULATED if job.simulated else ""
     pairs = [
         ("NAME", Cell(job.name, "strong")),
+        ("NAMESPACE", Cell("-")),
         ("PROJECT", Cell(job.project)),
         ("USER", Cell(job.user)),
         ("TYPE", Cell(job.type)),
@@ -244,7 +245,7 @@ def explanation(answer: Explanation, *, title: str = "") -> View:
         ("FAIR SHARE", answer.fair_share_millis),
         ("USED BY THE PROJECT", answer.used_millis),
     )
-    pairs = [(name, Cell(f"{format_gpus(amount)} GPUs")) for name, amount in amounts if amount is not None]
+    pairs = [(name, Cell(_gpus_in_words(amount))) for name, amount in amounts if amount is not None]
     texts = (
         ("STARTS ON", " ".join(part for part in (answer.node, answer.gpus) if part) if answer.starts_now else ""),
         ("PLACE IN THE QUEUE", str(answer.queue_position) if answer.queue_position else ""),
@@ -256,6 +257,10 @@ def explanation(answer: Explanation, *, title: str = "") -> View:
     return View((Lines((Cell(answer.sentence, tone),)), Facts(tuple(pairs))), title)
 
 
+def _gpus_in_words(gpu_millis: int) -> str:
+    return f"{format_gpus(gpu_millis)} GPU{'' if gpu_millis == WHOLE_GPU else 's'}"
+
+
 def now_line(answer: Explanation) -> str:
     """One line after submit: it starts (or runs), or what it waits for."""
     return answer.sentence
@@ -265,8 +270,9 @@ def card(job: WorkloadOut, *, now: float, last_line: str = "") -> View:
     """One job on a few lines, for the live display under `%%runai submit` and for a job shown in a notebook."""
     where = f" on {node_of(job)}" if job.nodes else ""
     held = f"{format_gpus(job.gpu_millis_allocated)} of {requested(job)} GPU" if job.status not in _OVER else f"{requested(job)} GPU"
+    asks_gpu = bool(job.gpu_millis_requested or job.gpu_memory_mib_requested)
     facts = f"{job.type} · {job.project} · {held}{where} · {_duration(job, now) if job.started_at else age(job.created_at, now)}"
-    row = (Cell(job.name, "strong"), status_cell(job), Cell(facts, badge=SIMULATED if job.simulated else "", note=last_line))
+    row = (Cell(job.name, "strong"), status_cell(job), Cell(facts, badge=SIMULATED if job.simulated and asks_gpu else "", note=last_line))
     return View((Table(("NAME", "STATUS", "JOB"), (row,)),))
 
 
