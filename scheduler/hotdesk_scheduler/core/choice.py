@@ -15,6 +15,7 @@ from typing import Protocol
 
 from hotdesk_scheduler.core import placement
 from hotdesk_scheduler.core.allocate import fit
+from hotdesk_scheduler.core.consolidate import make_hole
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.quantities import GPU, RESOURCES
 from hotdesk_scheduler.core.requests import Request
@@ -48,6 +49,10 @@ class Search:
     ledger: Ledger
     request: Request
     rules: Rules
+    moves: bool = False
+    """Whether others may also be moved to make the room (reclaim, where stopping alone does not do)."""
+    gently: bool = False
+    """Only sets that push nobody below its allocatable share."""
 
     # --- criteria ----------------------------------------------------------------------------------------------------------------
 
@@ -68,9 +73,13 @@ class Search:
         """Whether all pods of the request can start, now or when these are gone."""
         checkpoint = self.ledger.checkpoint()
         self.vacate(units)
-        fits = fit(self.ledger, self.request)
+        fits = self.fits()
         self.ledger.rollback(checkpoint)
         return fits
+
+    def fits(self) -> bool:
+        """Put the request on the ledger as it stands, moving others if that is allowed."""
+        return fit(self.ledger, self.request) or (self.moves and make_hole(self.ledger, self.request))
 
     def vacate(self, units: Units) -> None:
         for unit in units:
@@ -84,6 +93,8 @@ class Search:
         if not self.suffices(units):
             return None
         sets = [s for s in _sets(units) if s and self._frees_enough(s) and self.rules.legal(s)]
+        if self.gently:
+            sets = [s for s in sets if not self.rules.pushes(s)]
         sets.sort(key=self.key)
         too_small: list[frozenset[int]] = []
         for chosen in sets:
@@ -111,7 +122,7 @@ class Search:
             if any(other.before is unit for other in units):
                 continue
             rest = [*units[:i], *units[i + 1 :]]
-            if (not rest or self.rules.legal(rest)) and self.suffices(rest):
+            if self.rules.legal(rest) and self.suffices(rest):
                 return True
         return False
 
@@ -200,12 +211,9 @@ class Search:
                 if again:
                     heappush(heap, (self.key(again), order, again))
                 continue
-            if self._legal_later([*chosen, *offer]):
+            if self.rules.legal([*chosen, *offer]):
                 return spot, offer
         return None
-
-    def _legal_later(self, units: Units) -> bool:
-        return self.rules.legal(units)
 
     def _offer(self, spot: Spot, units: Units, request: object) -> list[Unit] | None:
         """The units that make room for one such pod on this node, in order of preference, less those that need not go."""
@@ -247,7 +255,7 @@ class Search:
             pruned = False
             for unit in sorted(chosen, key=lambda u: u.preference, reverse=True):
                 rest = [u for u in chosen if u is not unit]
-                if any(other.before is unit for other in chosen) or not rest:
+                if any(other.before is unit for other in chosen):
                     continue
                 if self.rules.legal(rest) and self.suffices(rest):
                     chosen = rest

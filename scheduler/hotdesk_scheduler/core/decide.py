@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hotdesk_scheduler.core.allocate import allocate, honour_nominations
+from hotdesk_scheduler.core.consolidate import consolidate
 from hotdesk_scheduler.core.holds import holds
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import Policy, Snapshot
@@ -29,8 +30,10 @@ def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Reque
     requests = Requests(ledger)
     allocate(ledger, requests)
     if any(requests.by_project.values()):
+        consolidate(ledger, requests, within_share=True)
         pools = Pools(ledger)
         reclaim(ledger, requests, pools)
         preempt(ledger, requests, pools)
+        consolidate(ledger, requests, within_share=False)
     stop_stale_gangs(ledger)
     return ledger, requests

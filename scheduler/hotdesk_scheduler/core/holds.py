@@ -72,6 +72,9 @@ def reason_for(cluster: Cluster, request: Request) -> Reason:
     broken = limits.over_fixed_quota(request)
     if broken:
         return sentences.over_fixed_quota(broken[0], broken[1], request)
+    protected = cluster.ledger.protected.get((request.account.name, request.shape))
+    if protected and protected[0] > cluster.ledger.now:
+        return sentences.protected(*protected, cluster.ledger)
     return sentences.no_room(cluster, request)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from hotdesk_scheduler.core import accounts, shares
 from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.eligible import Eligibility, Eligible
 from hotdesk_scheduler.core.model import (
     HOLDING,
     Phase,
@@ -54,6 +55,7 @@ class Ledger:
         self.index = Index()
         self.spots = [Spot(node, i, self.index) for i, node in enumerate(sorted(snapshot.nodes, key=lambda n: n.name))]
         self.spot_of = {spot.node.name: spot for spot in self.spots}
+        self._eligible = Eligibility([spot.node for spot in self.spots], snapshot.projects)
         self.smallest_gpu_mib = min((n.gpu_memory_mib for n in snapshot.nodes if n.gpus and n.ready), default=0)
         self.capacity = self._capacity()
         self.projects, self.top = accounts.build(snapshot.departments, snapshot.projects)
@@ -62,6 +64,7 @@ class Ledger:
         self.nominated: dict[PodKey, Seat] = {}
         self.decisions: dict[tuple[str, int, str], Decision] = {}
         self.beneficiaries: set[str] = set()
+        self.moved: dict[str, bool] = {}
         self.protected: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}
         self.releasing = 0
         self._log: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -222,8 +225,13 @@ class Ledger:
             self._set(self.decisions, (seat.workload.id, seat.pod.index, "stop"), stop)
 
     def record_move(self, seat: Seat, placement: Placement, reason: Reason, beneficiary: str) -> None:
+        self._set(self.moved, seat.workload.id, True)
         move = Move(seat.workload.id, seat.pod.index, placement, reason, self.policy.grace_s, beneficiary)
         self._set(self.decisions, (seat.workload.id, seat.pod.index, "stop"), move)
+
+    def eligible_of(self, workload: Workload) -> Eligible:
+        """Which nodes the workload may use; asked once for all that wish the same."""
+        return self._eligible(workload)
 
     # --- questions ---------------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import WHOLE_GPU, Placement, Pod, PodRequest, Share
-from hotdesk_scheduler.core.requests import Eligible, Request
+from hotdesk_scheduler.core.requests import Request
 from hotdesk_scheduler.core.rooms import NOW, Spot
 
 

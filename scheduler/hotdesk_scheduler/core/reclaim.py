@@ -11,11 +11,12 @@ other's work in turns.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from hotdesk_scheduler.core import limits, stops
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit, minimum_runs
-from hotdesk_scheduler.core.choice import Search, Units, few, larger
+from hotdesk_scheduler.core.choice import MOST_SETS, Search, Units, few, larger
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.order import Line, ratio
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED
@@ -176,6 +177,8 @@ def _reclaim_for(ledger: Ledger, request: Request, pools: Pools) -> bool:
         return False
     search = Search(ledger, request, rules)
     chosen = _choose(search, losers, pools, protect=True)
+    if chosen is None or rules.pushes(chosen):
+        chosen = _choose_with_moves(search, losers, pools, instead_of=chosen)
     if chosen is None:
         if ledger.policy.min_runtime_s:
             stops.note_protection(ledger, request, _choose(search, losers, pools, protect=False))
@@ -219,6 +222,20 @@ def _choose(search: Search, losers: list[Account], pools: Pools, *, protect: boo
         if not few(head):
             return search.greedy(_chained(head, rest))
     return search.exact(head) if head else None
+
+
+def _choose_with_moves(search: Search, losers: list[Account], pools: Pools, *, instead_of: list[Unit] | None) -> list[Unit] | None:
+    """Stop some and move others: where stopping alone does not do, or (only gently) where it pushes somebody below his share.
+
+    Looked at only if few enough could be stopped to try all sets.
+    """
+    units = list(islice(_units(search, losers, pools, protect=True), MOST_SETS))
+    if not units or not few(units) or search.request.surplus:
+        return instead_of
+    search.moves, search.gently = True, instead_of is not None
+    chosen = search.exact(units)
+    search.moves, search.gently = chosen is not None, False
+    return chosen or instead_of
 
 
 def _chained(head: list[Unit], rest: Iterator[Unit]) -> Iterator[Unit]:

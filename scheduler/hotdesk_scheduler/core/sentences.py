@@ -27,7 +27,8 @@ class Cluster:
         """`team-b (2 GPUs) and team-c (1 GPU)`; at most three are named."""
         named = [f"{name} ({gpu_words(millis)})" for millis, name in self.holders if name != besides]
         if len(named) > 3:
-            named = [*named[:3], f"{len(named) - 3} other projects"]
+            more = len(named) - 3
+            named = [*named[:3], f"{more} other project{'s' if more > 1 else ''}"]
         return join(named)
 
 
@@ -127,6 +128,16 @@ def over_fixed_quota(account: Account, resource: int, request: Request) -> Reaso
         f"{_asks(request, resource)}. It starts when such work ends or the quota is raised; submitted as preemptible it may go over quota."
     )
     return reason(ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA, sentence, asked=request.ask[resource], quota=quota, used=used)
+
+
+def protected(until: float, names: tuple[str, ...], ledger: Ledger) -> Reason:
+    """Others would have to make way, and have not run for as long as everybody may."""
+    left = max(1, round(until - ledger.now))
+    sentence = (
+        f"It may take the place of {join(list(names[:3]))}, which started recently: everybody may run for at least "
+        f"{ledger.policy.min_runtime_s:.0f} s. It starts in {left} s at the latest."
+    )
+    return reason(ReasonCode.VICTIMS_PROTECTED, sentence, until=int(until), left_s=left)
 
 
 def no_room(cluster: Cluster, request: Request) -> Reason:

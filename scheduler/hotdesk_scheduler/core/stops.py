@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.choice import Search, Units
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import PodState, Workload
@@ -15,9 +14,9 @@ from hotdesk_scheduler.core.requests import Request
 def _carry_out(search: Search, units: Units) -> None:
     """Vacate, place, and remember that stops stand behind this workload, so that nothing takes it back in this plan."""
     search.vacate(units)
-    if not fit(search.ledger, search.request):
+    if not search.fits():
         raise AssertionError(f"victims for {search.request.workload.name} do not make room")
-    if any(not unit.started_now for unit in units):
+    if search.moves or any(not unit.started_now for unit in units):
         search.ledger.beneficiaries.add(search.request.workload.id)
 
 
@@ -44,7 +43,8 @@ def commit_reclaim(search: Search, units: Units) -> None:
         sentence = (
             f"Reclaimed by project {mine.name} for {request.workload.name}: {theirs.name} held {amount_words(before[theirs.name], r)}, "
             f"may have {_may_have(theirs.share[r])} and goes back to {gpus(theirs.allocated[r])}; "
-            f"{mine.name} goes from {gpus(mine_before)} to {gpus(mine.allocated[r])} of the {_may_have(mine.share[r])} it may have. It is queued again and keeps its place by age."
+            f"{mine.name} goes from {gpus(mine_before)} to {gpus(mine.allocated[r])} of the {_may_have(mine.share[r])} it may have. "
+            "It is queued again and keeps its place by age."
         )
         _record(ledger, unit.seats[0].workload, units, Reason(ReasonCode.RECLAIMED, sentence, tuple(sorted(numbers.items()))), request)
 
