@@ -78,7 +78,7 @@ class LocalEngine:
         self._chores: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        runs.make_private(self.state_dir)
         await asyncio.to_thread(self._lock.acquire)
         try:
             self._backend = self._backend or find_devices(self.config.simulate)
@@ -414,7 +414,7 @@ class LocalEngine:
         if plan is not None:
             return dict(plan["environment"]), Path(plan["working_dir"])
         home = environment.home_of(self.state_dir, workload.user)
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        runs.make_private(home)
         return self._environment(workload, pod, run), home
 
     async def _close_sessions(self, key: Key) -> None:
@@ -444,9 +444,9 @@ class LocalEngine:
         """What `run.json` holds. Called in a thread; makes the home and the program's file."""
         spec = self._state.specs[workload.id]
         home = environment.home_of(self.state_dir, workload.user)
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        runs.make_private(home)
         run_dir = self._pods.run_dir((workload.id, pod.index), pod)
-        run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        runs.make_private(run_dir)
         program = run_dir / "program" if spec.program is not None else None
         if program is not None:
             runs.write_private(program, (spec.program or "").encode())

@@ -3,7 +3,7 @@
 The order that makes `kill -9` harmless at every point: the run with its token is committed (STARTING) before a supervisor is started;
 the supervisor writes `process.json` before the program exists and `exit.json` after everything of it is gone. So after a restart:
 an exit record -> it ended so · `process.json` and that process alive -> adopt it · `process.json` and no process -> kill what is left
-of it, then LOST · neither, and no supervisor with that token -> it never ran, start it.
+of it, then LOST · neither -> start it: should a supervisor of before be on its way, both ask for the run's `claim` and one gets it.
 """
 
 from __future__ import annotations
@@ -98,6 +98,9 @@ class Pods:
                 return
             try:
                 answer = await asyncio.to_thread(self._spawn, self.run_dir(key, pod), workload, pod, run)
+            except runs.Taken:
+                await self._adopt_late(key, token, self.run_dir(key, pod))
+                return
             except (OSError, ValueError) as error:
                 answer = f"its directory could not be prepared ({error.strerror if isinstance(error, OSError) else error})"
         if isinstance(answer, str):
@@ -260,42 +263,53 @@ class Pods:
 
     async def adopt(self, *, starts: bool = True) -> None:
         """After a restart: bring every pod that held a place to where it really is."""
-        supervisors = await asyncio.to_thread(processes.supervisors)
         for workload, pod, run in list(self.state.holding()):
             if workload.kind is not Kind.WORKSPACE:
-                await self._adopt((workload.id, pod.index), pod, run, supervisors.get(run.token), starts=starts)
+                await self._adopt((workload.id, pod.index), pod, run, starts=starts)
 
-    async def _adopt(self, key: Key, pod: Pod, run: Run, supervisor: ProcessId | None, *, starts: bool) -> None:
-        known = runs.read_processes(self.run_dir(key, pod), run.token)
-        if supervisor and (known is None or known.child is None):
-            known = await self._hear_from(supervisor, self.run_dir(key, pod), run.token) or known
+    async def _adopt(self, key: Key, pod: Pod, run: Run, *, starts: bool) -> None:
+        run_dir = self.run_dir(key, pod)
+        known = runs.read_processes(run_dir, run.token)
         if known is None and run.shim is not None:
-            known = Processes(run.shim, run.child, pod.started_at)
-        if known is None:
-            await self._never_ran(key, pod, run, starts=starts)
-            return
-        if processes.is_alive(known.shim):
-            self._watch(key, run.token, known.shim)
-            if known.child is not None:
-                await self._started(key, run.token, known)
-        else:
-            self._do(self._settle(key, run.token))
-
-    async def _hear_from(self, supervisor: ProcessId, run_dir: Path, token: str) -> Processes | None:
-        """A supervisor that was started just before the scheduler died: it says who it is in a moment."""
-        give_up = time.monotonic() + SUPERVISOR_OVERDUE_S
-        while time.monotonic() < give_up:
-            known = runs.read_processes(run_dir, token)
-            if (known and known.child) or not processes.is_alive(supervisor):
-                return known
-            await asyncio.sleep(0.02)
-        return Processes(supervisor, None, None)
-
-    async def _never_ran(self, key: Key, pod: Pod, run: Run, *, starts: bool) -> None:
-        if starts and pod.state is PodState.STARTING and run.boot_id == processes.boot_id():
+            known = Processes(run.shim, run.child, pod.started_at)  # somebody removed its file
+        if known is not None:
+            await self._take_over(key, run.token, run_dir, known)
+        elif run.boot_id != processes.boot_id():
+            await self._end(key, run.token, None)  # the machine went down before the files reached its disk: it may have run
+        elif starts and pod.state is PodState.STARTING:
             self.launch(key, run.token)
-        else:  # stopped before it ran, or the machine went down before the files reached its disk: it may have run
-            await self._end(key, run.token, None)
+        elif await asyncio.to_thread(runs.bar, run_dir):
+            await self._end(key, run.token, None)  # stopped before it ran, and now it never will
+        else:
+            await self._adopt_late(key, run.token, run_dir)
+
+    async def _take_over(self, key: Key, token: str, run_dir: Path, known: Processes) -> None:
+        if known.child is None:
+            known = await self._with_child(run_dir, token, known)
+        if processes.is_alive(known.shim):
+            self._watch(key, token, known.shim)
+            await self._started(key, token, known)
+        else:
+            self._do(self._settle(key, token))
+
+    async def _with_child(self, run_dir: Path, token: str, known: Processes) -> Processes:
+        """A supervisor that is about to start its program says so in a moment (a full disk may keep it from saying it)."""
+        give_up = time.monotonic() + SUPERVISOR_OVERDUE_S
+        while known.child is None and processes.is_alive(known.shim) and time.monotonic() < give_up:
+            await asyncio.sleep(0.02)
+            known = runs.read_processes(run_dir, token) or known
+        return known
+
+    async def _adopt_late(self, key: Key, token: str, run_dir: Path) -> None:
+        """A supervisor has the run and has not said who it is yet."""
+        known, give_up = None, time.monotonic() + SUPERVISOR_OVERDUE_S
+        while known is None and time.monotonic() < give_up:
+            await asyncio.sleep(0.02)
+            known = runs.read_processes(run_dir, token)
+        if known is not None:
+            await self._take_over(key, token, run_dir, known)
+        else:
+            await self._failed_to_start(key, token, "its supervisor does not answer")
 
 
 def outcome(pod: Pod, record: Exit | None, *, error: str = "") -> tuple[PodState, Reason | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -84,9 +85,30 @@ def directory(state_dir: Path, workload_id: str, index: int, attempt: int) -> Pa
 
 def prepare(run_dir: Path, plan: Mapping[str, Any]) -> None:
     """Write what the supervisor reads. Raises OSError when the disk is full: then nothing has been started."""
-    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(run_dir)
     write_private(run_dir / "stop", b" " * STOP_BYTES)
     write_private(run_dir / "run.json", json.dumps(plan).encode(errors="surrogateescape"))
+
+
+def bar(run_dir: Path) -> bool:
+    """Forbid this run for good. False if a supervisor has it: then it runs, and is to be adopted."""
+    make_private(run_dir)
+    write_private(run_dir / "barred", b"")
+    descriptor = os.open(run_dir / "claim", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return not (run_dir / "process.json").exists()
+
+
+def make_private(path: Path) -> None:
+    """A directory for its owner alone, and every one above it that is missing."""
+    if not path.is_dir():
+        make_private(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -95,9 +117,17 @@ def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
         file.write(data)
 
 
+class Taken(Exception):
+    """Another supervisor has this run already: the one a scheduler started just before it was killed."""
+
+
 def spawn(run_dir: Path, token: str) -> Processes | str:
-    """Start the supervisor and wait for its word; a sentence if it could not start. Blocks for some tens of milliseconds."""
+    """Start the supervisor and wait for its word; a sentence if it could not start. Blocks for some tens of milliseconds.
+
+    Raises Taken when the run is in another supervisor's hands; it is never started a second time.
+    """
     argv: Sequence[str] = [sys.executable, "-I", "-S", "-E", str(SHIM), str(run_dir), token]
+    write_private(run_dir / "shim.err", b"")
     with open(run_dir / "shim.err", "ab") as errors:
         starter = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd="/", env={}, start_new_session=True
@@ -110,6 +140,8 @@ def spawn(run_dir: Path, token: str) -> Processes | str:
         record = json.loads(answer)
     except ValueError:
         return "its supervisor ended without a word (see shim.err in the pod's directory)"
+    if record.get("taken"):
+        raise Taken
     if not record.get("shim"):
         return str(record.get("error") or "its supervisor could not start")
     return _processes(record)

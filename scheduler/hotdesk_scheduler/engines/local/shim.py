@@ -1,8 +1,9 @@
 """The supervisor of one pod: runs its program, keeps its log, ends all of it, and writes down how it ended.
 
 Run as `python -I -S -E shim.py RUN_DIRECTORY TOKEN`; imports nothing of Hotdesk and outlives the scheduler. Its run directory:
-`run.json` what to run (in) · `stop` seconds of grace, read on SIGTERM (in) · `process.json` who runs · `log`, `log.1` … with
-`log.times` … beside them · `exit.json` how it ended, written in place of a file that already had its blocks, then renamed.
+`run.json` what to run (in) · `stop` seconds of grace, read on SIGTERM (in) · `barred` never start (in) · `claim` locked by the one
+supervisor of this run · `process.json` who runs · `log`, `log.1` … with `log.times` … beside them · `exit.json` how it ended,
+written into a file that already had its blocks, then renamed.
 
 Why it is safe to kill anything here: the program gets SIGKILL when this supervisor dies (PDEATHSIG), what the program starts
 becomes this supervisor's child when orphaned (SUBREAPER), and `process.json` is there before the program is.
@@ -159,6 +160,15 @@ class Supervisor:
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
+
+    def claim(self) -> bool:
+        """Whether this run is ours to start: nobody has it, had it, or forbade it. However often it is asked for, it runs once."""
+        self.claimed = os.open(self.path("claim"), os.O_RDWR | os.O_CREAT, 0o600)  # locked until we die
+        try:
+            fcntl.flock(self.claimed, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return not (os.path.exists(self.path("process.json")) or os.path.exists(self.path("barred")))
 
     def prepare(self) -> None:
         """Everything that needs disk space is taken before the program exists."""
@@ -380,6 +390,9 @@ def main(directory: str, token: str) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     supervisor = Supervisor(directory, token)
     try:
+        if not supervisor.claim():
+            tell({"taken": True})
+            return
         supervisor.prepare()
     except OSError as trouble:
         tell({"error": f"the pod's directory could not be written ({os.strerror(trouble.errno or 0)})"})
