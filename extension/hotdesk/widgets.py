@@ -11,11 +11,12 @@ from hotdesk_api import calls
 from hotdesk_api.client import Client
 from hotdesk_api.errors import HotdeskError, NotFound, Unavailable
 from hotdesk_api.models import FINAL_STATUSES
+from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from hotdesk.render import html, plain
 from hotdesk.render import jobs as views
-from hotdesk.render.view import Cell, View
+from hotdesk.render.view import Cell, View, printable
 
 if TYPE_CHECKING:
     from hotdesk_api.models import WorkloadOut
@@ -45,15 +46,46 @@ def last_line(client: Client, project: str, name: str) -> str:
     except HotdeskError:
         return ""
     lines = text.replace("\r", "\n").strip().split("\n")
-    return lines[-1][:LINE_MAX]
+    return printable(lines[-1])[:LINE_MAX]
+
+
+class LateUpdates:
+    """Some front ends (nbclient) hear a kernel only while a cell runs: what changed since the last cell began is sent again with the next."""
+
+    def __init__(self) -> None:
+        self._newest: dict[int, tuple[Any, dict[str, str]]] = {}
+        self._lock = threading.Lock()
+        self._shell: Any = None
+
+    def update(self, handle: Any, content: dict[str, str]) -> None:
+        with self._lock:
+            self._newest[id(handle)] = (handle, content)
+        handle.update(content, raw=True)
+
+    def again(self, *_info: object) -> None:
+        with self._lock:
+            newest, self._newest = list(self._newest.values()), {}
+        for handle, content in newest:
+            handle.update(content, raw=True)
+
+    def listen(self) -> None:
+        """Once a kernel; outside of one there is nothing to listen to."""
+        shell = get_ipython()
+        if shell is not None and shell is not self._shell:
+            shell.events.register("pre_run_cell", self.again)
+            self._shell = shell
+
+
+_late = LateUpdates()
 
 
 def show_live(session: Session, seen: WorkloadOut) -> threading.Thread:
     """Display the job now and keep the display true until it ends; the thread that does so."""
     view = views.card(seen, now=session.now())
     handle = show(bundle(view), display_id=True)
+    _late.listen()
     url, token = session.settings.reachable()
-    follower = Follower(url, token, seen, now=session.now, update=lambda newer: handle.update(bundle(newer), raw=True))
+    follower = Follower(url, token, seen, now=session.now, update=lambda newer: _late.update(handle, bundle(newer)))
     thread = threading.Thread(target=follower.run, name=f"hotdesk-live-{seen.name}", daemon=True)
     thread.start()
     return thread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from hotdesk.render.view import Block, Cell, Facts, Lines, Table, Tone, View
+from hotdesk.render.view import Block, Cell, Facts, Lines, Table, Tone, View, printable
 
 COLOURS: dict[Tone, str] = {
     "": "",
@@ -36,7 +36,7 @@ def _bar(share: float, text: str) -> str:
 
 
 def cell_html(cell: Cell) -> str:
-    text = escape(cell.text).replace("\n", "<br>")
+    text = escape(printable(cell.text)).replace("\n", "<br>")
     if cell.text.startswith(("http://", "https://")):
         text = f'<a href="{escape(cell.text, quote=True)}" target="_blank" rel="noopener noreferrer">{text}</a>'
     if cell.tone:

@@ -83,11 +83,11 @@ def requested(job: WorkloadOut) -> str:
 
 
 def status_cell(job: WorkloadOut) -> Cell:
+    if job.status == "Running" and job.progress is not None:
+        return Cell(job.status, TONES["Running"], note=f"{job.progress:.0%} {job.message}".strip(), bar=job.progress)
     waits = job.status in _WAITS and job.queue_position is not None
     note = f"{job.queue_position}. in the queue: {reason_of(job)}" if waits and reason_of(job) else reason_of(job)
-    bar = job.progress if job.status == "Running" else None
-    text = f"{job.status} {job.progress:.0%}" if bar is not None and job.progress else job.status
-    return Cell(text, TONES.get(job.status, ""), note=note, bar=bar)
+    return Cell(job.status, TONES.get(job.status, ""), note=note)
 
 
 def _start(job: WorkloadOut, now: float) -> tuple[Cell, ...]:

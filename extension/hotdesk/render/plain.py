@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hotdesk.render.view import Block, Cell, Facts, Lines, Table, View
+from hotdesk.render.view import Block, Cell, Facts, Lines, Table, View, printable
 
 GAP = "  "
 
 
 def shown(cell: Cell) -> str:
     """A cell on one line: its badge in parentheses, line breaks as blanks."""
-    text = " ".join(cell.text.split("\n")) or "-"
+    text = printable(" ".join(cell.text.split("\n"))) or "-"
     return f"{text} ({cell.badge})" if cell.badge else text
 
 
@@ -33,7 +33,8 @@ def _block(block: Block) -> Iterable[str]:
 
 
 def _line(cell: Cell) -> str:
-    return f"{cell.text} ({cell.badge})" if cell.badge else cell.text
+    text = printable(cell.text)
+    return f"{text} ({cell.badge})" if cell.badge else text
 
 
 def body(view: View) -> str:

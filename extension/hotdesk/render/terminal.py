@@ -8,8 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hotdesk.render.plain import shown
-from hotdesk.render.view import Block, Cell, Facts, Lines, Table, Tone, View
+from hotdesk.render.view import Block, Cell, Facts, Lines, Table, Tone, View, printable
 
 STYLES: dict[Tone, str] = {
     "": "",
@@ -25,7 +24,7 @@ KEPT_WHOLE = frozenset({"NAME", "STATUS", "PROJECT", "TYPE", "AGE", "POD", "GPUs
 
 
 def cell_text(cell: Cell) -> Text:
-    text = Text(cell.text or "-", style=STYLES[cell.tone])
+    text = Text(printable(cell.text) or "-", style=STYLES[cell.tone])
     if cell.badge:
         text.append(" ").append(f" {cell.badge} ", style=BADGE_STYLE)
     return text
@@ -65,6 +64,3 @@ def whole(view: View) -> RenderableType:
 def console(*, colours: bool, stderr: bool = False) -> Console:
     """A console that never truncates to a guess: it has the terminal's width, or a wide one."""
     return Console(stderr=stderr, no_color=not colours, highlight=False, soft_wrap=False, markup=False, emoji=False)
-
-
-__all__ = ["cell_text", "console", "shown", "whole"]

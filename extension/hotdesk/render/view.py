@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 Tone = Literal["", "good", "wait", "bad", "done", "dim", "strong"]
 SIMULATED = "SIMULATED"
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class View:
     blocks: tuple[Block, ...]
     title: str = ""
     footer: tuple[Cell, ...] = ()
+
+
+def printable(text: str) -> str:
+    """Without escape sequences and control characters: what jobs report must not steer somebody's terminal."""
+    return _CONTROL.sub("", text)
 
 
 def cells(*texts: str) -> tuple[Cell, ...]:

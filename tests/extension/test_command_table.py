@@ -1,0 +1,106 @@
+"""The table holds together: every verb acts, every flag is documented, every example parses, the page and the versions are up to date."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from hotdesk.commands import document
+from hotdesk.commands.complete import complete
+from hotdesk.commands.flags import Verb
+from hotdesk.commands.parse import parse
+from hotdesk.commands.perform import action_of
+from hotdesk.commands.table import VERBS, flags_of
+from hotdesk.commands.words import split_line
+from hotdesk.version import VERSION
+
+ROOT = Path(__file__).parents[2]
+NOW = [verb for verb in VERBS if not verb.later]
+
+
+def _ids(verb: Verb) -> str:
+    return verb.title
+
+
+@pytest.mark.parametrize("verb", NOW, ids=_ids)
+def test_a_verb_acts_and_its_examples_parse_to_it(verb: Verb) -> None:
+    assert callable(action_of(verb))
+    assert verb.examples
+    for example in verb.examples:
+        assert parse(split_line(example)).verb == verb
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=_ids)
+def test_a_verb_and_its_flags_are_unambiguous_and_explained(verb: Verb) -> None:
+    spellings = [spelling for flag in flags_of(verb) for spelling in flag.spellings]
+    assert len(spellings) == len(set(spellings))
+    text = document.verb_help(verb, word="runai")
+    for flag in flags_of(verb):
+        assert flag.name in text
+        assert flag.help
+    for path in verb.paths:
+        assert " ".join(path) in text
+
+
+def test_no_two_verbs_share_a_path() -> None:
+    paths = [path for verb in VERBS for path in verb.paths]
+    assert len(paths) == len(set(paths))
+
+
+def test_the_page_of_commands_is_made_from_the_table() -> None:
+    kept = (ROOT / "docs" / "commands.md").read_text()
+    assert kept == document.markdown(), "run: python -m hotdesk.commands.document > docs/commands.md"
+    for verb in VERBS:
+        assert f"## `{verb.title}`" in kept
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["-h"], ["--help"], ["-p", "team-a"]])
+def test_without_a_verb_there_is_help(words: list[str]) -> None:
+    assert parse(words).verb.path == ("help",)
+
+
+def test_help_of_a_verb_in_both_spellings() -> None:
+    assert parse(["submit", "--help"]).words == ("submit",)
+    assert parse(["list", "-h"]).words == ("list", "jobs")
+    assert "--gpu-memory" in document.help_for(["submit"])
+
+
+def test_every_verb_can_be_reached_by_tabs() -> None:
+    for verb in NOW:
+        for at in range(len(verb.path)):
+            offered = [candidate.text for candidate in complete(verb.path[:at], "", lambda kind, project: ())]
+            assert verb.path[at] in offered
+
+
+def test_completion_asks_for_names_of_the_project_typed() -> None:
+    asked = []
+
+    def names(kind: str, project: str | None) -> list[str]:
+        asked.append((kind, project))
+        return ["one", "two"]
+
+    assert [found.text for found in complete(["delete", "-p", "team-b", "one"], "", names)] == ["two"]
+    assert asked == [("jobs", "team-b")]
+    assert complete(["exec", "one", "--"], "l", names) == []
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        ("import hotdesk", ["httpx", "pydantic", "rich", "IPython", "tornado"]),
+        ("import hotdesk.cli", ["httpx", "pydantic", "rich", "IPython", "tornado", "asyncio"]),
+        ("from hotdesk import report", ["httpx", "pydantic", "rich", "IPython", "asyncio"]),
+        ("import hotdesk.completion, hotdesk.names, hotdesk.commands.complete", ["httpx", "pydantic", "rich", "asyncio"]),
+    ],
+)
+def test_what_is_started_often_loads_little(statement: str, heavy: list[str]) -> None:
+    code = f"import sys; {statement}; print(sorted(set({heavy!r}) & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert shown.stdout.strip() == "[]", shown.stderr
