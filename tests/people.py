@@ -14,7 +14,7 @@ from hotdesk_api.client import Client
 from hotdesk_api.models import WorkloadOut
 from workspaces import Researcher
 
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
 T = TypeVar("T")
 
 
@@ -56,6 +56,11 @@ class Progress:
 class Person(Researcher):
     """`workspaces.Researcher` with named servers. Server "" is the default one."""
 
+    def __init__(self, hub_url: str, user: str, password: str) -> None:
+        super().__init__(hub_url, user, password)
+        self._password = password
+        self._browser: httpx.Client | None = None
+
     def _path(self, server: str) -> str:
         return f"/hub/api/users/{self.user}/" + (f"servers/{server}" if server else "server")
 
@@ -83,8 +88,21 @@ class Person(Researcher):
         self.http.delete(self._path(server))
         wait_for(lambda: server not in self.servers(), f"the end of server {server!r}")
 
+    def browse(self) -> httpx.Client:
+        """A browser's session: pages take cookies, not tokens."""
+        if self._browser is None:
+            self._browser = httpx.Client(base_url=self.hub_url, timeout=60, trust_env=False, follow_redirects=True)
+            self._browser.get("/hub/login")
+            xsrf = self._browser.cookies.get("_xsrf", path="/hub/")
+            form = {"username": self.user, "password": self._password, "_xsrf": xsrf or ""}
+            answer = self._browser.post("/hub/login?next=/hub/home", data=form)
+            assert answer.url.path == "/hub/home", answer.text
+        return self._browser
+
     def go_home(self) -> None:
         """Stop all servers and log out."""
+        if self._browser:
+            self._browser.close()
         for server in self.servers():
             self.close(server)
         self.http.close()

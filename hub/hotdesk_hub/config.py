@@ -119,19 +119,15 @@ def _workspaces(c: Any, local: Local, scheduler_port: int, token: str) -> None:
     c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
     c.Spawner.default_url = "/lab"
     c.Spawner.poll_interval = POLL_INTERVAL_S
-    c.Spawner.start_timeout = 60  # starting alone; the queue comes before it and has no end
+    c.Spawner.args = ["--allow-root"] if os.geteuid() == 0 else []  # whoever starts Hotdesk as root wants its workspaces too
+    c.Spawner.start_timeout = 120  # starting alone; the queue comes before it and has no end
     c.Spawner.http_timeout = 120
 
 
 def _pages(c: Any, local: Local) -> None:
     c.JupyterHub.template_paths = [str(PAGES)]
-    c.JupyterHub.template_vars = {"hotdesk_simulated": local.simulate, "hotdesk_why_stopped": sentence_of}
+    c.JupyterHub.template_vars = {"hotdesk_simulated": local.simulate, "hotdesk_why_stopped": why_stopped}
     c.JupyterHub.extra_handlers = handlers.HANDLERS
-
-
-def sentence_of(user: str, server_name: str) -> str | None:
-    """Why the scheduler had this workspace stopped, if it did."""
-    return why_stopped.get((user, server_name))
 
 
 def own_files(state: State) -> list[Path]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hotdesk_api.errors import Unavailable
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets import Unicode, default
 
 from hotdesk_spawner import processes
 from hotdesk_spawner.options import workspace_name
+from hotdesk_spawner.refusal import refusal
 from hotdesk_spawner.spawner import QueuedSpawner
 
 STOP_GRACE_S = 10
+LOOK_EVERY_S = 0.03
 LONGEST_LOG_BYTES = 10 * 1024 * 1024
 
 
@@ -48,9 +53,10 @@ class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # Jupyt
         return env
 
     def get_args(self) -> list[str]:
-        """As root, the server has to be told that this is meant."""
-        args: list[str] = super().get_args()
-        return args if os.geteuid() or "--allow-root" in args else [*args, "--allow-root"]
+        """As root, the server has to be told that this is meant. A login shell would forget the PATH with `runai` and `nvidia-smi`."""
+        shell = self.get_env().get("SHELL") or shutil.which("bash") or "sh"
+        as_root = [] if os.geteuid() else ["--allow-root"]
+        return [*as_root, f"--ServerApp.terminado_settings=shell_command={shlex.quote(shell)}", *super().get_args()]
 
     def __init__(self, *arguments: Any, **traits: Any) -> None:
         super().__init__(*arguments, **traits)
@@ -83,7 +89,29 @@ class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # Jupyt
         identity = processes.identify(self.pid)
         if identity:
             processes.save(self._identity_file, identity)
+        await self._until_it_listens(*address)
         return address
+
+    async def _until_it_listens(self, ip: str, port: int) -> None:
+        """Until one can connect, so that the hub's own growing pauses are not waited out. Raises a refusal if the server ends before."""
+        while self.proc and self.proc.poll() is None:
+            try:
+                _, writer = await asyncio.open_connection(ip, port)
+            except OSError:
+                await asyncio.sleep(LOOK_EVERY_S)
+            else:
+                writer.close()
+                return
+        raise refusal(self._ended_early())
+
+    def _ended_early(self) -> Unavailable:
+        path = self._identity_file.with_suffix(".log")
+        lines = path.read_text(errors="replace").strip().splitlines()[-1:] or ["(nothing)"]
+        code = self.proc.returncode if self.proc else None
+        return Unavailable(
+            f"The workspace's server ended while starting (exit code {code}); the last it said: {lines[0]}",
+            next_step=f"An admin finds its whole log in {path}.",
+        )
 
     async def poll(self) -> int | None:
         if self.proc is None and self.pid and not processes.is_alive(processes.load(self._identity_file)):

@@ -97,7 +97,8 @@ class Place:
         retry = Retry()
         if entered.grant:
             return entered.grant
-        tell(entered)
+        if entered.reason or entered.queue_position:
+            tell(entered)
         while True:
             try:
                 async for event in self._client.events(project=self.project, workload=self.name):
