@@ -84,7 +84,7 @@ class Settings:
 
 
 _FLAGS = {"state_dir": "--state", "tokens_file": "--tokens"}
-_NO_FLAG = frozenset({"hub_token"})
+NO_FLAG = frozenset({"hub_token"})
 
 
 def flag_of(name: str) -> str:
@@ -98,7 +98,7 @@ def variable_of(name: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for item in fields(Settings):
-        if item.name in _NO_FLAG:
+        if item.name in NO_FLAG:
             continue
         default = "" if item.default is MISSING or item.default in ("", None) else f"; default {item.default}"
         parser.add_argument(

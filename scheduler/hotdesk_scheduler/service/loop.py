@@ -78,6 +78,7 @@ class Loop:
         self._tasks: list[asyncio.Task[None]] = []
         self._not_before: float | None = None
         self._failed_verbs = 0
+        self._last_failure = ""
         self._last_pass_s = 0.0
         self.holds: dict[str, Hold] = {}
         self.fair_shares: dict[str, int] = {}
@@ -140,17 +141,23 @@ class Loop:
             self._wake.clear()
             try:
                 await self.run_pass()
-                self.problem, back_off_s = None, 0.0
+                self.problem = self._unfinished()
+                back_off_s = back_off_s if self.problem else 0.0
             except Exception as error:  # logged, shown in /readyz, retried
                 log.exception("loop.pass_failed")
                 self.problem = f"The last scheduling pass failed: {type(error).__name__}: {error}"
-            if self.problem is not None or self._failed_verbs:
+            if self.problem is not None:
                 back_off_s = min(MAX_BACK_OFF_S, back_off_s * 2 or 0.5)
                 await asyncio.sleep(back_off_s)
                 continue
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._pause_s())
             await asyncio.sleep(self._last_pass_s)  # at most half of the time is spent on deciding; the rest answers requests
+
+    def _unfinished(self) -> str | None:
+        if not self._failed_verbs:
+            return None
+        return f"{self._failed_verbs} decisions could not be carried out and are tried again; the last: {self._last_failure}"
 
     def _pause_s(self) -> float:
         due = [at for at in (self._not_before, self._deadline()) if at is not None]
@@ -217,6 +224,7 @@ class Loop:
             await verb  # type: ignore[misc]  # a coroutine of this class
         except Exception as error:  # whatever an engine raises
             self._failed_verbs += 1
+            self._last_failure = f"{type(decision).__name__}: {error}"
             log.log(
                 logging.WARNING if isinstance(error, HotdeskError) else logging.ERROR,
                 "verb.failed verb=%s workload=%s error=%s",
