@@ -10,6 +10,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from hotdesk_api import models
+from hotdesk_api.errors import NotFound
 
 T = TypeVar("T", bound=BaseModel | None)
 
@@ -29,8 +30,15 @@ def _query(**values: object) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items() if value is not None}
 
 
+def _part(name: str) -> str:
+    """One part of a path. `.` and `..` are what URLs would swallow, so nothing can have that name."""
+    if name in ("", ".", ".."):
+        raise NotFound(f"There is nothing named {name!r}.", field="name", value=name)
+    return quote(name, safe="")
+
+
 def _workload(project: str, name: str, rest: str = "") -> str:
-    return f"/v1/workloads/{quote(project, safe='')}/{quote(name, safe='')}{rest}"
+    return f"/v1/workloads/{_part(project)}/{_part(name)}{rest}"
 
 
 def version() -> Call[models.Version]:
@@ -58,7 +66,7 @@ def projects() -> Call[models.ProjectList]:
 
 
 def project(name: str) -> Call[models.ProjectOut]:
-    return Call("GET", f"/v1/projects/{quote(name, safe='')}", models.ProjectOut)
+    return Call("GET", f"/v1/projects/{_part(name)}", models.ProjectOut)
 
 
 def create_project(spec: models.ProjectSpec) -> Call[models.ProjectOut]:
@@ -66,11 +74,11 @@ def create_project(spec: models.ProjectSpec) -> Call[models.ProjectOut]:
 
 
 def update_project(spec: models.ProjectSpec) -> Call[models.ProjectOut]:
-    return Call("PATCH", f"/v1/projects/{quote(spec.name, safe='')}", models.ProjectOut, body=spec)
+    return Call("PATCH", f"/v1/projects/{_part(spec.name)}", models.ProjectOut, body=spec)
 
 
 def delete_project(name: str) -> Call[None]:
-    return Call("DELETE", f"/v1/projects/{quote(name, safe='')}", None)
+    return Call("DELETE", f"/v1/projects/{_part(name)}", None)
 
 
 def workloads(

@@ -16,15 +16,20 @@ NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_MAX = 63
 
 
+def _decimal(text: str) -> Decimal:
+    """A plain decimal number, else NaN (Decimal alone would also take `1_0` and other scripts' digits)."""
+    try:
+        return Decimal(text.strip()) if text.isascii() and "_" not in text else Decimal("nan")
+    except InvalidOperation:
+        return Decimal("nan")
+
+
 def parse_gpus(text: str, *, field: str = "--gpu") -> int:
     """Thousandths of a GPU for what was typed after `-g`: a whole number, or a fraction between 0 and 1 with at most three decimals.
 
     Raises Invalid with a sentence for anything else ("-1", "1.5", "0.1234", "nan").
     """
-    try:
-        amount = Decimal(text.strip())
-    except InvalidOperation:
-        amount = Decimal("nan")
+    amount = _decimal(text)
     if not amount.is_finite():
         raise Invalid(
             f"{field} {text} is not a number of GPUs.",
@@ -72,10 +77,7 @@ def parse_quota(text: str, *, field: str = "quota") -> int | None:
     """Thousandths of a GPU for a quota or limit (any number with at most three decimals); "unlimited", "none" or -1 give None."""
     if text.strip().lower() in {"unlimited", "none", "-1"}:
         return None
-    try:
-        millis = Decimal(text.strip()) * WHOLE_GPU
-    except InvalidOperation:
-        millis = Decimal("nan")
+    millis = _decimal(text) * WHOLE_GPU
     if not millis.is_finite() or millis < 0 or millis != millis.to_integral_value() or millis > WHOLE_GPU * 1_000_000:
         raise Invalid(
             f"{field} {text} is not a number of GPUs with at most three decimals.",
