@@ -125,6 +125,9 @@ class Local(World):
     async def restart(self) -> None:
         """A new engine takes over what the old one let go."""
         await self.engine.close()
+        await self.restart_after_close()
+
+    async def restart_after_close(self) -> None:
         self.engine = LocalEngine(self.config)
         await self.engine.open()
 

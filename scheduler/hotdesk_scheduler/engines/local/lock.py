@@ -105,8 +105,8 @@ class StateLock:
             # a parent that died before we got here makes us an orphan from the start: its pid with no start time is nobody
             parent = identify(self.parent_pid) or ProcessId(self.parent_pid, -1, boot_id())
         record = {"holder": _plain(identify(os.getpid())), "parent": _plain(parent)}
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps(record).encode(), 0)
+        text = json.dumps(record).encode().ljust(os.fstat(self._file).st_size)  # in place: a full disk cannot keep a scheduler out
+        os.pwrite(self._file, text, 0)
 
 
 def _plain(process: ProcessId | None) -> dict[str, object] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -92,9 +93,13 @@ def prepare(run_dir: Path, plan: Mapping[str, Any]) -> None:
 
 def bar(run_dir: Path) -> bool:
     """Forbid this run for good. False if a supervisor has it: then it runs, and is to be adopted."""
-    make_private(run_dir)
-    write_private(run_dir / "barred", b"")
-    descriptor = os.open(run_dir / "claim", os.O_RDWR | os.O_CREAT, 0o600)
+    with contextlib.suppress(OSError):  # on a full disk the claim alone must do
+        make_private(run_dir)
+        write_private(run_dir / "barred", b"")
+    try:
+        descriptor = os.open(run_dir / "claim", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return not (run_dir / "process.json").exists()
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
