@@ -15,18 +15,18 @@ except ImportError:  # JupyterHub 5.x
 
 
 class Refusal(HTTPError):
-    """For JupyterHub 5.x, whose pages and progress stream show `jupyterhub_message`."""
+    """For JupyterHub 5.x."""
 
-    def __init__(self, message: str, *, status_code: int) -> None:
-        super().__init__(status_code, "%s", message)
-        self.jupyterhub_message = message
-        self.jupyterhub_html_message = escape(message)
-        self.reason = None
+    reason: str | None
 
 
 def refusal(error: HotdeskError) -> Any:
     """The exception to raise for an error of ours. It counts as a policy matter, not as a failing hub, unless the status is 5xx."""
     message = str(error)
     if SpawnException is not None:
-        return SpawnException(message, reason=error.code, status_code=error.status)
-    return Refusal(message, status_code=error.status)
+        refused = SpawnException(message, reason=error.code, status_code=error.status)
+    else:
+        refused = Refusal(error.status, "%s", message)
+    refused.jupyterhub_message = message  # what pages and the progress stream show, on both versions
+    refused.jupyterhub_html_message = escape(message)
+    return refused

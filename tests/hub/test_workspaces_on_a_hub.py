@@ -28,7 +28,7 @@ def test_while_it_waits_the_page_shows_place_and_reason_and_it_starts_when_it_ca
     assert bob.ask("second", project="team-b", gpu="1").status_code in {201, 202}
     page = bob.watch("second")
     assert len(page.says("Number 1 in the queue of team-b. ")) > len("Number 1 in the queue of team-b. "), "and why"
-    assert page.messages[0].startswith("Asking for 1 GPU of team-b")
+    page.says("Asking for 1 GPU of team-b")
     again = bob.watch("second")
     again.says("Asking for 1 GPU of team-b")  # who comes back sees all of it
     bob.close()
