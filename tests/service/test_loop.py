@@ -194,3 +194,27 @@ async def test_why_something_waits_becomes_an_event_once_per_reason() -> None:
             loop.wake()
             await desks.until(lambda: loop.passes > passes)  # noqa: B023  # awaited in this very round
     assert len([event for event in told if event.reason == "Waiting"]) == 1
+
+
+async def test_a_pod_that_can_never_be_started_does_not_slow_down_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = desks.fake_engine()
+    start, tried = engine.start_pod, 0
+
+    async def fails(workload_id: str, index: int, placement: Placement, now: float) -> None:
+        nonlocal tried
+        if workload_id == "id-bad":
+            tried += 1
+            raise RuntimeError("its port is taken")
+        await start(workload_id, index, placement, now)
+
+    monkeypatch.setattr(engine, "start_pod", fails)
+    await submitted(engine, "bad")
+    async with looping(engine) as loop:
+        await desks.until(lambda: loop.problem)
+        for number in range(8):
+            await submitted(engine, f"good-{number}")
+            await desks.until(lambda: state_of(engine, f"good-{number}") is PodState.RUNNING, within_s=5)  # noqa: B023  # awaited here
+        assert "its port is taken" in str(loop.problem)
+        assert tried < 6
+        await engine.set_phase("id-bad", Phase.DELETING, None, 0.0)
+        await desks.until(lambda: loop.problem is None)

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
 from hotdesk_api.errors import HotdeskError
@@ -37,8 +39,10 @@ from hotdesk_scheduler.records import Event
 log = logging.getLogger(__name__)
 
 MAX_REVIEWS = 50
+FIRST_BACK_OFF_S = 0.5
 MAX_BACK_OFF_S = 30.0
 PLAN_ATTEMPTS = 5
+TOLD = frozenset({"exited", "released", "lost", "failed_verb", "node"})
 SHORT_PASS_S = 0.005
 MAX_BREATH_S = 0.25
 
@@ -49,6 +53,16 @@ Decide = Callable[[Snapshot, Policy, float], Plan]
 
 class BrokenPlan(Exception):
     """The core returned a plan that its own invariants refuse: nothing of it is applied."""
+
+
+@dataclass(slots=True)
+class Retry:
+    """A decision that could not be carried out: when it is tried again, and what went wrong."""
+
+    not_before: float
+    pause_s: float
+    error: str
+    failed_at_pass: int
 
 
 class Loop:
@@ -77,8 +91,7 @@ class Loop:
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._not_before: float | None = None
-        self._failed_verbs = 0
-        self._last_failure = ""
+        self._retries: dict[tuple[str, str, int | None], Retry] = {}
         self._last_pass_s = 0.0
         self.holds: dict[str, Hold] = {}
         self.fair_shares: dict[str, int] = {}
@@ -116,7 +129,7 @@ class Loop:
 
     def _tell(self, change: Change) -> None:
         """What the engine saw happen, as an event of the workload."""
-        if not change.sentence:
+        if not change.sentence or change.kind not in TOLD:
             return
         workload = _find(self._engine.snapshot(), change.workload_id)
         failed = change.kind in {"failed_verb", "lost"}
@@ -141,13 +154,11 @@ class Loop:
             self._wake.clear()
             try:
                 await self.run_pass()
-                self.problem = self._unfinished()
-                back_off_s = back_off_s if self.problem else 0.0
+                self.problem, back_off_s = self._unfinished(), 0.0
             except Exception as error:  # logged, shown in /readyz, retried
                 log.exception("loop.pass_failed")
                 self.problem = f"The last scheduling pass failed: {type(error).__name__}: {error}"
-            if self.problem is not None:
-                back_off_s = min(MAX_BACK_OFF_S, back_off_s * 2 or 0.5)
+                back_off_s = min(MAX_BACK_OFF_S, back_off_s * 2 or FIRST_BACK_OFF_S)
                 await asyncio.sleep(back_off_s)
                 continue
             with contextlib.suppress(TimeoutError):
@@ -155,12 +166,14 @@ class Loop:
             await asyncio.sleep(self._last_pass_s)  # at most half of the time is spent on deciding; the rest answers requests
 
     def _unfinished(self) -> str | None:
-        if not self._failed_verbs:
+        failing = [retry for retry in self._retries.values() if retry.failed_at_pass == self.passes]
+        if not failing:
             return None
-        return f"{self._failed_verbs} decisions could not be carried out and are tried again; the last: {self._last_failure}"
+        return f"{len(failing)} decisions could not be carried out and are tried again; one of them: {failing[-1].error}"
 
     def _pause_s(self) -> float:
-        due = [at for at in (self._not_before, self._deadline()) if at is not None]
+        retries = [retry.not_before for retry in self._retries.values()]
+        due = [at for at in (self._not_before, self._deadline(), *retries) if at is not None]
         return max(0.01, min(self._tick_s, min(due, default=float("inf")) - self._clock()))
 
     def _deadline(self) -> float | None:
@@ -169,7 +182,6 @@ class Loop:
     async def run_pass(self) -> None:
         """One cycle. A stale plan is thrown away whole and computed again."""
         begun = time.perf_counter()
-        self._failed_verbs = 0
         await self._review()
         for _ in range(PLAN_ATTEMPTS):
             snapshot = self._engine.snapshot()
@@ -181,8 +193,9 @@ class Loop:
                 break
         self._note(plan, snapshot)
         for decision in plan.decisions:
-            await self._guarded(self._apply(decision, snapshot), decision)
+            await self._guarded(partial(self._apply, decision, snapshot), decision)
         self.passes += 1
+        self._retries = {key: retry for key, retry in self._retries.items() if retry.failed_at_pass == self.passes}
         self.last_pass_at = self._clock()
         self._after_pass()
         took_s = time.perf_counter() - begun
@@ -213,30 +226,42 @@ class Loop:
                     self._not_before = min(self._not_before or decision.not_before, decision.not_before)
                 else:
                     due.append(decision)
-            if not due or self._failed_verbs:
+            if not due:
                 return
-            for decision in due:
-                await self._guarded(self._review_one(decision, snapshot, now), decision)
+            done = [await self._guarded(partial(self._review_one, decision, snapshot, now), decision) for decision in due]
+            if not any(done):
+                return
 
-    async def _guarded(self, verb: object, decision: Decision | LifecycleDecision) -> None:
-        """A verb that fails is an event of its workload, not the end of the pass."""
+    async def _guarded(self, verb: Callable[[], Awaitable[None]], decision: Decision | LifecycleDecision) -> bool:
+        """Whether it was done. A verb that fails is an event of its workload and tried again later; the others go on."""
+        key = (type(decision).__name__, decision.workload_id, getattr(decision, "index", None))
+        retry = self._retries.get(key)
+        if retry is not None and self._clock() < retry.not_before:
+            retry.failed_at_pass = self.passes + 1
+            return False
         try:
-            await verb  # type: ignore[misc]  # a coroutine of this class
+            await verb()
         except Exception as error:  # whatever an engine raises
-            self._failed_verbs += 1
-            self._last_failure = f"{type(decision).__name__}: {error}"
-            log.log(
-                logging.WARNING if isinstance(error, HotdeskError) else logging.ERROR,
-                "verb.failed verb=%s workload=%s error=%s",
-                type(decision).__name__,
-                decision.workload_id,
-                error,
-                exc_info=not isinstance(error, HotdeskError),
-            )
-            workload = _find(self._engine.snapshot(), decision.workload_id)
-            if workload is not None:
-                verb_name = type(decision).__name__.lower()
-                self._event(workload, "FailedVerb", f"Could not {verb_name} it: {error}. It is tried again.", kind="Warning")
+            pause_s = min(MAX_BACK_OFF_S, retry.pause_s * 2 if retry else FIRST_BACK_OFF_S)
+            self._retries[key] = Retry(self._clock() + pause_s, pause_s, f"{key[0]}: {error}", self.passes + 1)
+            self._log_failure(decision, error, first=retry is None)
+            return False
+        self._retries.pop(key, None)
+        return True
+
+    def _log_failure(self, decision: Decision | LifecycleDecision, error: Exception, *, first: bool) -> None:
+        verb, expected = type(decision).__name__, isinstance(error, HotdeskError)
+        log.log(
+            logging.WARNING if expected else logging.ERROR,
+            "verb.failed verb=%s workload=%s error=%s",
+            verb,
+            decision.workload_id,
+            error,
+            exc_info=None if expected or not first else error,
+        )
+        workload = _find(self._engine.snapshot(), decision.workload_id)
+        if workload is not None and first:
+            self._event(workload, "FailedVerb", f"Could not {verb.lower()} it: {error} It is tried again.", kind="Warning")
 
     async def _review_one(self, decision: LifecycleDecision, snapshot: Snapshot, now: float) -> None:
         engine = self._engine
