@@ -92,7 +92,8 @@ class Scheduler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def scheduler() -> Iterator[tuple[str, list[tuple[str, str, dict[str, Any]]]]]:
-    Scheduler.heard = heard = []
+    heard: list[tuple[str, str, dict[str, Any]]] = []
+    Scheduler.heard = heard
     server = http.server.HTTPServer(("127.0.0.1", 0), Scheduler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

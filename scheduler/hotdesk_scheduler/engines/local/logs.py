@@ -1,62 +1,89 @@
 """Reading a pod's log: the rotated files as one text, its last lines, what came since a time, and what comes.
 
-When bytes came is in the `.times` files the supervisor writes beside the log: (offset, time) pairs, at most twenty a second. So logs
+When bytes came is in the `.times` files the supervisor writes beside the log: (offset, time) pairs, at most ten a second. So logs
 stay plain text, and `since` and `timestamps` cost a bisection. A line's time is that of the last pair at or before its first byte.
 """
 
 from __future__ import annotations
 
+import array
 import asyncio
 import bisect
 import os
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 TIMES = struct.Struct("<Qd")
 BLOCK_BYTES = 64 * 1024
-POLL_S = 0.05
+POLL_S = 0.02
 IDLE_POLL_S = 0.25
 
 
-@dataclass(slots=True)
 class _File:
-    """One file of the log, open, so that a rotation under us changes nothing."""
+    """One file of the log with its times, both open, so that a rotation under us changes nothing. Times are read when asked for."""
 
-    descriptor: int
-    times: tuple[tuple[int, ...], tuple[float, ...]]
-    inode: int
+    def __init__(self, descriptor: int, times: int | None) -> None:
+        self.descriptor = descriptor
+        self.inode = os.fstat(descriptor).st_ino
+        self._times = times
+        self._times_read = 0
+        self._offsets = array.array("Q")
+        self._moments = array.array("d")
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        if self._times is not None:
+            os.close(self._times)
 
     def size(self) -> int:
         return os.fstat(self.descriptor).st_size
 
+    def refresh_times(self) -> None:
+        """Take in the pairs that were added since the last time."""
+        while self._times is not None and (data := os.pread(self._times, BLOCK_BYTES, self._times_read)):
+            data = data[: len(data) // TIMES.size * TIMES.size]
+            if not data:
+                return
+            self._times_read += len(data)
+            for offset, moment in TIMES.iter_unpack(data):
+                self._offsets.append(offset)
+                self._moments.append(moment)
+
     def time_of(self, offset: int) -> float | None:
-        at = bisect.bisect_right(self.times[0], offset) - 1
-        return self.times[1][at] if at >= 0 else None
+        at = bisect.bisect_right(self._offsets, offset) - 1
+        return self._moments[at] if at >= 0 else None
 
     def offset_since(self, since: float) -> int:
         """Where the first byte lies that came at or after `since` (to the accuracy of the times file)."""
-        at = bisect.bisect_left(self.times[1], since)
-        return self.times[0][at] if at < len(self.times[0]) else self.size()
+        self.refresh_times()
+        at = bisect.bisect_left(self._moments, since)
+        return self._offsets[at] if at < len(self._offsets) else self.size()
 
 
 def _open(path: Path) -> _File | None:
+    """The file with the times that belong to it: looked at again afterwards, in case it was rotated in between."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            times = os.open(path.with_name(path.name + ".times"), os.O_RDONLY)
+        except FileNotFoundError:
+            times = None
+        file = _File(descriptor, times)
+        if _inode(path) == file.inode:
+            return file
+        file.close()
+
+
+def _inode(path: Path) -> int | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        return path.stat().st_ino
     except FileNotFoundError:
         return None
-    return _File(descriptor, _times(path), os.fstat(descriptor).st_ino)
-
-
-def _times(path: Path) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    try:
-        data = path.with_name(path.name + ".times").read_bytes()
-    except OSError:
-        return (), ()
-    pairs = list(TIMES.iter_unpack(data[: len(data) // TIMES.size * TIMES.size]))
-    return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
 
 
 def _open_all(run_dir: Path) -> list[_File]:
@@ -66,7 +93,7 @@ def _open_all(run_dir: Path) -> list[_File]:
     for path in (*(run_dir / f"log.{number}" for number in numbers), run_dir / "log"):
         file = _open(path)
         if file and file.inode in {one.inode for one in files}:
-            os.close(file.descriptor)
+            file.close()
         elif file:
             files.append(file)
     return files
@@ -114,6 +141,7 @@ class _Stamps:
         self._at_line_start = True
 
     def add(self, block: bytes, file: _File, offset: int) -> bytes:
+        file.refresh_times()
         parts = []
         for line in block.splitlines(keepends=True):
             if self._at_line_start:
@@ -165,7 +193,7 @@ async def read(
                 yield block
     finally:
         for file in files:
-            os.close(file.descriptor)
+            file.close()
 
 
 async def _follow(
@@ -175,26 +203,32 @@ async def _follow(
     pause_s = POLL_S
     while True:
         over = ended()  # asked first: what was written before the end is then read below
+        turned = _inode(run_dir / "log") != files[-1].inode
         found = False
         for at, block in _blocks(files[-1], offset):
-            if stamps:
-                files[-1].times = _times(run_dir / "log")
             yield stamps.add(block, files[-1], at) if stamps else block
             offset, found = at + len(block), True
-        fresh = [file for file in _open_all(run_dir) if not _close_if_known(file, files)]
-        if fresh:
+        if turned and (fresh := _newer(run_dir, files)):
             files += fresh
             offset = 0
+            for file in fresh[:-1]:
+                for at, block in _blocks(file, 0):
+                    yield stamps.add(block, file, at) if stamps else block
             continue
         if over and not found:
             return
-        pause_s = POLL_S if found else min(IDLE_POLL_S, pause_s * 1.5)
+        pause_s = POLL_S if found else min(IDLE_POLL_S, pause_s * 1.2)
         if not over:
             await asyncio.sleep(pause_s)
 
 
-def _close_if_known(file: _File, files: list[_File]) -> bool:
-    known = file.inode in {one.inode for one in files}
-    if known:
-        os.close(file.descriptor)
-    return known
+def _newer(run_dir: Path, files: list[_File]) -> list[_File]:
+    """Files of the log that are not among `files`, oldest first."""
+    known = {file.inode for file in files}
+    fresh = []
+    for file in _open_all(run_dir):
+        if file.inode in known:
+            file.close()
+        else:
+            fresh.append(file)
+    return fresh

@@ -32,7 +32,7 @@ RECORD_BYTES = 4096
 RESERVE_BYTES = 16384
 CHUNK_BYTES = 65536
 TIMES = struct.Struct("<Qd")
-TIMES_APART_S = 0.05
+TIMES_APART_S = 0.1
 DEFAULT_GRACE_S = 10.0
 RECORD_RETRY_S = 600.0
 libc = ctypes.CDLL(None, use_errno=True)
@@ -79,7 +79,7 @@ def replace_file(path: str, text: str) -> None:
 
 
 class Log:
-    """The rotated log. Beside each file `.times` says when its bytes came: (offset, time) pairs, at most twenty a second.
+    """The rotated log. Beside each file `.times` says when its bytes came: (offset, time) pairs, at most ten a second.
 
     A write that finds the disk full is dropped and counted; the program never waits for it.
     """
