@@ -228,6 +228,7 @@ def test_an_interactive_job_has_a_shell_inside(typist: Typist) -> None:
         typist.terminal.type("echo inside $JOB_NAME-$RUNAI_PROJECT\r")
         typist.terminal.read_until(r"inside build1-team-a")
         typist.terminal.type("exit\r")
+        typist.terminal.read_until(r"exit[\s\S]*[#$] $")
         code, _ = typist.terminal.run("true")
         assert code == 0
     else:
