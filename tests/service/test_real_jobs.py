@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from hotdesk_api import calls, models
 from hotdesk_api.client import Client
