@@ -147,7 +147,8 @@ class World:
         """One decision, checked, not applied."""
         snapshot = self.snapshot()
         self.plan = decide(snapshot, self.policy, self.now)
-        assert invariants.check(snapshot, self.plan) == []
+        broken = invariants.check(snapshot, self.plan)
+        assert not broken, "; ".join(broken)
         self.plans.append(self.plan)
         return self.plan
 

@@ -40,7 +40,11 @@ def consolidate(ledger: Ledger, requests: Requests, *, within_share: bool) -> No
     for request in Line(requests.by_project, skip):
         if not limits.may_start(request) or limits.stays_within_share(request) is not within_share:
             continue
-        if not fit(ledger, request) and not make_hole(ledger, request):
+        if fit(ledger, request):
+            continue
+        if make_hole(ledger, request):
+            ledger.beneficiaries.add(request.workload.id)
+        else:
             no_hole.add(request.shape)
 
 

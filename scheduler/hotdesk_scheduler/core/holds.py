@@ -23,12 +23,12 @@ def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
     started = {key[0] for key in ledger.decisions if key[2] == "start"}
 
     def hold(workload_id: str, reason: Reason) -> None:
-        if workload_id not in seen:
+        if workload_id not in seen and workload_id not in started:
             seen.add(workload_id)
             found.append(Hold(workload_id, reason, len(found) + 1))
 
     for seat in sorted(ledger.nominated.values(), key=lambda s: (s.workload.created_at, s.workload.name, s.pod.index)):
-        if seat.pod.state is PodState.PENDING and seat.workload.id not in started:
+        if seat.pod.state is PodState.PENDING and not _has_minimum(ledger, seat.workload):
             hold(seat.workload.id, _waiting(ledger, seat))
     cluster = Cluster(ledger)
     why: dict[tuple[str, int], Reason] = {}
@@ -40,7 +40,7 @@ def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
             why[key] = reason_for(cluster, request)
         hold(request.workload.id, why[key])
     for workload in sorted(ledger.snapshot.workloads, key=lambda w: (w.created_at, w.name, w.id)):
-        if workload.id not in seen and workload.id not in started and (reason := _outside(ledger, workload)):
+        if workload.id not in seen and (reason := _outside(ledger, workload)):
             hold(workload.id, reason)
     return found
 

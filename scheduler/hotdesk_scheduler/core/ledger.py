@@ -196,12 +196,17 @@ class Ledger:
 
     def vacate(self, seat: Seat) -> None:
         """A pod leaves: what this plan started is simply taken back, what runs holds its place in `now` until it is gone."""
+        if seat.rooms == LATER:
+            self.give_up_nomination(seat)
+            return
         key = (seat.workload.id, seat.pod.index)
         self._charge(seat.workload, seat.amount, -1)
         if seat.started_now:
             self._room(seat.spot, BOTH, seat.placement, seat.pod, -1)
             self._set(self.seats, key, None)
             self._set(self.decisions, (*key, "start"), None)
+            if seat.pod.nominated:
+                self._set(self.decisions, (*key, "nominate"), Nominate(*key, None))
             return
         self._room(seat.spot, LATER, seat.placement, seat.pod, -1)
         self._set(self.seats, key, Seat(seat.workload, seat.pod, seat.placement, seat.spot, NOW, seat.amount))
@@ -220,7 +225,7 @@ class Ledger:
 
     def record_stop(self, seat: Seat, reason: Reason, beneficiary: str | None) -> None:
         """Write the stop of a vacated pod into the plan (nothing to write for one that this plan had just started)."""
-        if not seat.started_now:
+        if seat.rooms == BOTH and not seat.started_now:
             stop = Stop(seat.workload.id, seat.pod.index, reason, self.policy.grace_s, beneficiary)
             self._set(self.decisions, (seat.workload.id, seat.pod.index, "stop"), stop)
 

@@ -107,7 +107,7 @@ def _is_stale(ledger: Ledger, workload: Workload) -> bool:
 
 
 def _stop_stale(ledger: Ledger, workload: Workload) -> None:
-    alive = [seat for pod in workload.pods if ledger.stays(workload, pod) and (seat := ledger.seats[workload.id, pod.index])]
+    alive = [ledger.seats[workload.id, pod.index] for pod in workload.pods if ledger.stays(workload, pod)]
     sentence = (
         f"{len(alive)} of at least {workload.min_pods} pods have been alive for more than {ledger.policy.stale_grace_s:.0f} s and the rest "
         "found no place; all of it is stopped and queued again to start together."

@@ -13,7 +13,7 @@ from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import PodState, Workload
 from hotdesk_scheduler.core.quantities import Vector, total
-from hotdesk_scheduler.core.rooms import BOTH
+from hotdesk_scheduler.core.rooms import BOTH, LATER
 
 
 @dataclass(slots=True, eq=False)
@@ -37,8 +37,11 @@ class Unit:
 
     def available(self, ledger: Ledger) -> bool:
         """Whether all of it still runs on the working copy."""
-        seats = ledger.seats
-        return all(seats.get((seat.workload.id, seat.pod.index)) is seat for seat in self.seats)
+        for seat in self.seats:
+            table = ledger.nominated if seat.rooms == LATER else ledger.seats
+            if table.get((seat.workload.id, seat.pod.index)) is not seat:
+                return False
+        return True
 
     def chain(self, ledger: Ledger) -> list[Unit]:
         """This unit and those that have to go before it and still run."""
@@ -72,6 +75,9 @@ class Pools:
         for seat in ledger.seats.values():
             if seat.rooms == BOTH and seat.workload.preemptible:
                 self._seats.setdefault(seat.workload.id, []).append(seat)
+        for seat in ledger.nominated.values():
+            if seat.workload.preemptible and self._may_be_given_up(seat):
+                self._seats.setdefault(seat.workload.id, []).append(seat)
         for seats in self._seats.values():
             for unit in self._units_of(seats):
                 self._units.setdefault(unit.workload.project, []).append(unit)
@@ -79,12 +85,16 @@ class Pools:
             units.sort(key=lambda unit: unit.preference)
         self._largest = {name: max(unit.amount[0] for unit in units) for name, units in self._units.items()}
 
+    def _may_be_given_up(self, seat: Seat) -> bool:
+        """A place kept since an earlier plan is not taken back (others stopped for it), but it goes with the rest of its workload."""
+        return seat.pod.state is PodState.PENDING and (seat.pod.nominated is None or seat.workload.id in self._seats)
+
     def _units_of(self, seats: list[Seat]) -> Iterator[Unit]:
         workload = seats[0].workload
         account = self.ledger.projects.get(workload.project)
         if account is None or workload.id in self.ledger.beneficiaries:
             return
-        seats = sorted(seats, key=lambda seat: seat.pod.index)
+        seats = sorted(seats, key=lambda seat: (seat.rooms == LATER, seat.pod.index))
         done = sum(pod.state is PodState.SUCCEEDED for pod in workload.pods)
         least = max(1, workload.min_pods - done)
         before: Unit | None = None
@@ -103,7 +113,7 @@ class Pools:
             surplus=surplus,
             seniority=self._seniority[workload.id],
             before=before,
-            started_now=all(seat.started_now for seat in seats),
+            started_now=all(seat.started_now or seat.rooms == LATER for seat in seats),
         )
 
     def add(self, workload: Workload) -> None:

@@ -28,9 +28,9 @@ from hotdesk_scheduler.core.model import (
     Workload,
 )
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
 
-ENDED = frozenset({PodState.SUCCEEDED, PodState.FAILED, PodState.STOPPED, PodState.LOST})
 LOST_WITH_NODE = Reason(ReasonCode.NODE_LOST, "Its node was lost.")
 
 
@@ -157,17 +157,9 @@ class FakeEngine:
 
     async def set_phase(self, workload_id: str, phase: Phase, reason: Reason | None, now: float) -> None:
         workload = self._workload(workload_id)
-        if workload.phase is phase:
-            return
-        self.now = max(self.now, now)
-        finished = now if phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.STOPPED) else None
-        pods = workload.pods
-        if phase is Phase.ACTIVE:
-            pods = tuple(_pending_again(pod) if pod.state in ENDED else pod for pod in pods)
-            workload = replace(workload, failures=0)
-        else:
-            pods = tuple(replace(pod, nominated=None) for pod in pods)
-        self._put(replace(workload, phase=phase, phase_reason=reason, finished_at=finished, pods=pods), "updated")
+        if workload.phase is not phase:
+            self.now = max(self.now, now)
+            self._put(transitions.in_phase(workload, phase, reason, now), "updated")
 
     async def forget(self, workload_id: str) -> None:
         if self._workloads.pop(workload_id, None):
@@ -183,7 +175,7 @@ class FakeEngine:
         workload = self._workload(workload_id)
         if _pod(workload, index).state is not PodState.PENDING:
             return
-        self._set_pod(workload_id, index, "started", state=PodState.STARTING, placement=placement, nominated=None, started_at=now)
+        self._replace_pod(workload_id, transitions.started(_pod(workload, index), placement, now), "started")
         if self.automatic:
             self._settle_pod(workload_id, index)
 
@@ -204,8 +196,8 @@ class FakeEngine:
 
     async def requeue_pod(self, workload_id: str, index: int) -> None:
         pod = _pod(self._workload(workload_id), index)
-        if pod.state in ENDED:
-            self._replace_pod(workload_id, _pending_again(pod), "updated")
+        if transitions.has_ended(pod):
+            self._replace_pod(workload_id, transitions.again(pod), "updated")
 
     async def report_pod(self, workload_id: str, index: int, state: PodState, now: float, exit_code: int | None = None) -> None:
         self.now = max(self.now, now)
@@ -287,7 +279,7 @@ class FakeEngine:
 
     def put_workload(self, workload: Workload, spec: WorkloadSpec | None = None) -> None:
         """Set a workload as it is, pods and all (worlds of tests and scenarios)."""
-        self._workloads[workload.id] = _watched(workload, self.now)
+        self._workloads[workload.id] = transitions.with_pod(workload, workload.pods[0], self.now) if workload.pods else workload
         self._specs[workload.id] = spec or WorkloadSpec(name=None, project="p", kind="train")
         self._changed("submitted", workload.id)
 
@@ -313,13 +305,9 @@ class FakeEngine:
 
     def _end_pod(self, workload_id: str, index: int, state: PodState, exit_code: int | None) -> None:
         workload = self._workloads[workload_id]
-        if state is PodState.FAILED:
-            workload = replace(workload, failures=workload.failures + 1)
-        elif state is PodState.SUCCEEDED and workload.completions is not None:
-            workload = replace(workload, succeeded=workload.succeeded + 1)
-        self._workloads[workload_id] = workload
+        pod = replace(_pod(workload, index), state=state, ended_at=self.now, exit_code=exit_code, release_deadline=None)
         kind = {PodState.STOPPED: "released", PodState.LOST: "lost"}.get(state, "exited")
-        self._set_pod(workload_id, index, kind, state=state, ended_at=self.now, exit_code=exit_code, release_deadline=None)
+        self._put(transitions.ended(workload, pod, self.now), kind, index)
 
     def _set_pod(self, workload_id: str, index: int, change: str, **values: object) -> None:
         pod = replace(_pod(self._workloads[workload_id], index), **values)  # type: ignore[arg-type]  # fields of Pod, named by our own callers
@@ -327,12 +315,12 @@ class FakeEngine:
 
     def _replace_pod(self, workload_id: str, pod: Pod, change: str) -> None:
         workload = self._workloads[workload_id]
-        pods = tuple(pod if other.index == pod.index else other for other in workload.pods)
-        lost_node = workload.lost_node and pod.state is not PodState.STARTING
-        self._put(replace(workload, pods=pods, lost_node=lost_node), change, pod.index)
+        if pod.state is PodState.STARTING and workload.lost_node:
+            workload = replace(workload, lost_node=False)
+        self._put(transitions.with_pod(workload, pod, self.now), change, pod.index)
 
     def _put(self, workload: Workload, change: str, index: int | None = None) -> None:
-        self._workloads[workload.id] = _watched(workload, self.now)
+        self._workloads[workload.id] = workload
         self._changed(change, workload.id, index)
 
     def _changed(self, kind: str, workload_id: str | None = None, index: int | None = None) -> None:
@@ -380,28 +368,3 @@ def _pod(workload: Workload, index: int) -> Pod:
         if pod.index == index:
             return pod
     raise NotFound(f"Workload {workload.name} has no pod {index}.")
-
-
-def _pending_again(pod: Pod) -> Pod:
-    return replace(
-        pod,
-        state=PodState.PENDING,
-        placement=None,
-        started_at=None,
-        ended_at=None,
-        exit_code=None,
-        release_deadline=None,
-        attempt=pod.attempt + 1,
-    )
-
-
-def _watched(workload: Workload, now: float) -> Workload:
-    """With `short_of_gang_since` set while it runs with less than its minimum, and only then."""
-    if len(workload.pods) == 1:
-        return workload
-    runs = sum(pod.state in (PodState.STARTING, PodState.RUNNING) for pod in workload.pods)
-    done = sum(pod.state is PodState.SUCCEEDED for pod in workload.pods)
-    short = bool(runs) and runs + done < workload.min_pods
-    if short == (workload.short_of_gang_since is not None):
-        return workload
-    return replace(workload, short_of_gang_since=now if short else None)
