@@ -218,3 +218,22 @@ async def test_a_pod_that_can_never_be_started_does_not_slow_down_the_others(mon
         assert tried < 6
         await engine.set_phase("id-bad", Phase.DELETING, None, 0.0)
         await desks.until(lambda: loop.problem is None)
+
+
+async def test_a_deletion_in_the_middle_of_a_review_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = desks.fake_engine()
+    finish = engine.set_phase
+
+    async def and_meanwhile(workload_id: str, phase: Phase, reason: Any, now: float) -> None:
+        if workload_id == "id-one" and phase is Phase.SUCCEEDED:
+            await finish("id-two", Phase.DELETING, None, now)
+        await finish(workload_id, phase, reason, now)
+
+    for name in ("one", "two"):
+        await submitted(engine, name)
+    await Loop(engine, Policy()).run_pass()
+    for name in ("one", "two"):
+        engine.exit_pod(f"id-{name}", 0)
+    monkeypatch.setattr(engine, "set_phase", and_meanwhile)
+    await Loop(engine, Policy()).run_pass()
+    assert [workload.name for workload in engine.snapshot().workloads] == ["one"]

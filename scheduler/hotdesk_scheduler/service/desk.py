@@ -26,7 +26,8 @@ from hotdesk_scheduler.service import specs
 from hotdesk_scheduler.service.callers import Caller, no_such_workload
 from hotdesk_scheduler.service.feed import Feed
 from hotdesk_scheduler.service.hub import Hub
-from hotdesk_scheduler.service.loop import Clock, Loop
+from hotdesk_scheduler.service.loop import Loop
+from hotdesk_scheduler.service.verbs import Clock
 from hotdesk_scheduler.service.views import Entry, Views, reason_out
 from hotdesk_scheduler.service.workspaces import Patience, Workspaces
 
