@@ -167,7 +167,7 @@ def watch(screen: Screen, session: Session, again: Callable[[], Answer], typed: 
     """The same answer anew whenever something changed, until Ctrl-C."""
     import time
 
-    from hotdesk.watch import Changes
+    from hotdesk.watch import Changes, renewed
 
     first = again()
     project, workload = first.changes or (None, None)
@@ -181,7 +181,7 @@ def watch(screen: Screen, session: Session, again: Callable[[], Answer], typed: 
                 print(flush=True)
                 changes.wait(WATCH_S)
                 time.sleep(WATCH_LEAST_S)
-                answer = again()
+                answer = renewed(again, answer)
     except KeyboardInterrupt:
         print("Stopped watching; the jobs go on.", file=sys.stderr)
         return INTERRUPTED
@@ -193,12 +193,15 @@ def _watch_live(screen: Screen, first: Answer, again: Callable[[], Answer], chan
     from rich.live import Live
 
     from hotdesk.render import terminal
+    from hotdesk.watch import renewed
 
-    with Live(terminal.whole(_view(first)), console=screen.console(), auto_refresh=False) as live:
+    answer = first
+    with Live(terminal.whole(_view(answer)), console=screen.console(), auto_refresh=False) as live:
         while True:
             changes.wait(WATCH_S)
             time.sleep(WATCH_LEAST_S)
-            live.update(terminal.whole(_view(again())), refresh=True)
+            answer = renewed(again, answer)
+            live.update(terminal.whole(_view(answer)), refresh=True)
 
 
 def _view(answer: Answer) -> View:

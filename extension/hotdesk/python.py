@@ -11,7 +11,9 @@ from hotdesk_api.errors import Invalid
 from hotdesk_api.models import WorkloadDetail, WorkloadOut, WorkloadSpec
 from hotdesk_api.units import parse_cpu_millis, parse_gpus, parse_memory_mib
 
-from hotdesk.render import html, plain
+from hotdesk.commands.checked import checked
+from hotdesk.listing import Listing
+from hotdesk.render import cluster, html, plain
 from hotdesk.render import jobs as views
 from hotdesk.render.view import View
 from hotdesk.session import Session
@@ -184,7 +186,7 @@ def submit(
         raise Invalid(
             "submit needs an image.", field="image", next_step="For example image='python'; `%runai list images` shows the known ones."
         )
-    return Job(session, session.client.call(calls.submit(checked_spec(wanted))))
+    return Job(session, session.client.call(calls.submit(checked(WorkloadSpec, wanted))))
 
 
 def _check_members(more: Mapping[str, Any]) -> None:
@@ -195,37 +197,28 @@ def _check_members(more: Mapping[str, Any]) -> None:
             raise unknown("an argument of hotdesk.submit", member, sorted(WorkloadSpec.model_fields))
 
 
-def checked_spec(wanted: Mapping[str, Any]) -> WorkloadSpec:
-    """The spec, or Invalid with one sentence for the first thing that is wrong."""
-    from pydantic import ValidationError
-
-    try:
-        return WorkloadSpec.model_validate({member: value for member, value in wanted.items() if value not in (None, [], {}, "")})
-    except ValidationError as error:
-        first = error.errors()[0]
-        member = ".".join(str(part) for part in first["loc"])
-        raise Invalid(f"{member}={first['input']!r} cannot be used: {first['msg']}.", field=member) from None
-
-
 def job(name: str, *, project: str | None = None) -> Job:
     """A job that is already there."""
     session = Session()
     return Job(session, session.client.call(calls.workload(session.project(project), name)))
 
 
-def jobs(*, project: str | None = None, everywhere: bool = False) -> list[Job]:
+def jobs(*, project: str | None = None, everywhere: bool = False) -> Listing[Job]:
     """The jobs of a project (or of all one may see)."""
     session = Session()
-    found = session.client.call(calls.workloads(project=None if everywhere else session.project(project)))
-    return [Job(session, item) for item in found.items]
+    chosen = None if everywhere else session.project(project)
+    found = session.client.call(calls.workloads(project=chosen)).items
+    return Listing((Job(session, item) for item in found), view=views.job_list(found, project=chosen, now=session.now()))
 
 
-def projects() -> list[ProjectOut]:
-    return Session().client.call(calls.projects()).items
+def projects() -> Listing[ProjectOut]:
+    found = Session().client.call(calls.projects()).items
+    return Listing(found, view=cluster.project_list(found, current=None))
 
 
-def nodes() -> list[NodeOut]:
-    return Session().client.call(calls.nodes()).items
+def nodes() -> Listing[NodeOut]:
+    found = Session().client.call(calls.nodes()).items
+    return Listing(found, view=cluster.node_list(found))
 
 
 def whoami() -> Me:

@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from hotdesk_api.errors import HotdeskError, Unauthorized, Unavailable
+from hotdesk_api.errors import HotdeskError, Invalid, Unauthorized, Unavailable
 
 URL_NAMES = ("HOTDESK_API_URL",)
 TOKEN_NAMES = ("HOTDESK_TOKEN", "JUPYTERHUB_API_TOKEN")
@@ -53,7 +54,27 @@ class Settings:
                 f"There is no token for {self.url}.",
                 next_step="Run `hotdesk login`, or set HOTDESK_TOKEN; a token is made on the hub's page Token.",
             )
+        if not _is_address(self.url):
+            raise Invalid(
+                f"{self.url} (from {self.url_from}) is not the address of a scheduler.",
+                field="url",
+                value=self.url,
+                next_step="Write for example http://127.0.0.1:8000.",
+            )
+        if not self.token.isascii() or not self.token.isprintable() or " " in self.token:
+            raise Unauthorized(
+                f"What {self.token_from} holds is not a token: there are blanks or line breaks in it.",
+                next_step="Copy the token once more, alone.",
+            )
         return self.url, self.token
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
 
 
 def config_file(environment: Mapping[str, str]) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import termios
@@ -36,21 +35,30 @@ def raw_terminal(wanted: bool) -> Iterator[None]:
 
 
 def _reader(loop: asyncio.AbstractEventLoop) -> Callable[[], Awaitable[bytes]]:
-    """Standard input through a thread: regular files and terminals alike, and the loop stays free."""
-    queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=64)
+    """Standard input through a thread: regular files and terminals alike, and the loop stays free. At most 64 pieces wait."""
+    pieces: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(64)
 
     def read() -> None:
         data = b"-"
         while data:
+            room.acquire()
             try:
                 data = os.read(0, 65536)
             except OSError:
                 data = b""
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
-                asyncio.run_coroutine_threadsafe(queue.put(data), loop).result()
+            try:
+                loop.call_soon_threadsafe(pieces.put_nowait, data)
+            except RuntimeError:
+                return  # the loop is closed: nobody listens any more
+
+    async def next_piece() -> bytes:
+        data = await pieces.get()
+        room.release()
+        return data
 
     threading.Thread(target=read, name="hotdesk-stdin", daemon=True).start()
-    return queue.get
+    return next_piece
 
 
 def _write(descriptor: int) -> Callable[[bytes], None]:
@@ -61,9 +69,18 @@ def _write(descriptor: int) -> Callable[[bytes], None]:
     return write
 
 
+def _size() -> tuple[int, int]:
+    """(columns, rows) of the terminal itself; COLUMNS and LINES may be left over from elsewhere."""
+    try:
+        size = os.get_terminal_size(0)
+    except OSError:
+        return 80, 24
+    return size.columns or 80, size.lines or 24
+
+
 async def _session(url: str, token: str, job: InsideJob) -> int:
     loop = asyncio.get_running_loop()
-    columns, rows = shutil.get_terminal_size()
+    columns, rows = _size()
     ends = Ends(_write(1), _write(2), _reader(loop) if job.stdin else None, (rows, columns))
     attached = await attach(url, token, job, ends)
     with raw_terminal(job.tty and sys.stdin.isatty()):
@@ -77,7 +94,7 @@ async def _session(url: str, token: str, job: InsideJob) -> int:
 
 
 def _resized(attached: Attached, resizes: set[asyncio.Task[None]]) -> None:
-    columns, rows = shutil.get_terminal_size()
+    columns, rows = _size()
     task = asyncio.get_running_loop().create_task(attached.resize(rows, columns))
     resizes.add(task)
     task.add_done_callback(resizes.discard)

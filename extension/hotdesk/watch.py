@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,9 @@ from hotdesk_api import calls
 from hotdesk_api.client import AsyncClient, Client
 from hotdesk_api.errors import HotdeskError, Unavailable, WaitTimeout
 from hotdesk_api.models import FINAL_STATUSES
+
+from hotdesk.answers import Answer
+from hotdesk.render.view import Cell, View
 
 if TYPE_CHECKING:
     from hotdesk_api.models import WorkloadDetail
@@ -63,6 +68,15 @@ class Changes:
         """Ends the thread with the stream it reads; does not wait for it (a silent stream may hold it until the next event)."""
         self._closed.set()
         self._client.close()
+
+
+def renewed(again: Callable[[], Answer], before: Answer) -> Answer:
+    """The answer anew; while the scheduler cannot be reached the one before, with a line that says so."""
+    try:
+        return again()
+    except Unavailable as error:
+        seen = before.view or View(())
+        return replace(before, view=replace(seen, footer=(Cell(f"Not up to date: {error.sentence}", "bad"),)))
 
 
 def reached(job: WorkloadDetail, until: str) -> bool:

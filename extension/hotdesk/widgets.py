@@ -50,7 +50,7 @@ def last_line(client: Client, project: str, name: str) -> str:
 
 
 class LateUpdates:
-    """Some front ends (nbclient) hear a kernel only while a cell runs: what changed since the last cell began is sent again with the next."""
+    """Some front ends (nbclient) hear a kernel only while a cell runs: what changed in between is sent again with the next cell."""
 
     def __init__(self) -> None:
         self._newest: dict[int, tuple[Any, dict[str, str]]] = {}

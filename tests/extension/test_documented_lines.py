@@ -239,6 +239,11 @@ def test_a_secret_looking_variable_is_not_in_the_line_that_describe_shows() -> N
     assert spec.environment["API_KEY"] == "sesame"
 
 
+def _understood(line: str) -> None:
+    typed = parse(split_line(line))
+    spec_of(typed, typed.text("project") or "team-a")
+
+
 BAD = [
     ("submt x", "Did you mean submit"),
     ("list jbs", "jobs"),
@@ -270,6 +275,8 @@ BAD = [
     ("config project a b", "does not know what to do with b"),
     ("submit a -i 'x", "never closed"),
     ("list | grep x", "pipe"),
+    ("submit a -i python -p Team_A", "project Team_A"),
+    ("submit a -i python --backoff-limit 5000", "backoff_limit 5000"),
     (f"submit {'a' * 64} -i python", "at most 63"),
     (f"submit a -i python --args {'x' * 1_000_000}", "at most 131,072"),
 ]
@@ -278,7 +285,7 @@ BAD = [
 @pytest.mark.parametrize(("line", "says"), BAD, ids=[line[:40] for line, _ in BAD])
 def test_bad_input_gets_a_sentence(line: str, says: str) -> None:
     with pytest.raises(HotdeskError) as error:
-        spec_of(parse(split_line(line)), "team-a")
+        _understood(line)
     assert says in str(error.value)
     assert error.value.exit_code == 2
     assert len(str(error.value)) < 2500

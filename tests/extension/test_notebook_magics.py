@@ -176,3 +176,23 @@ def test_an_interrupt_of_a_followed_log_detaches(notebook: Notebook, desk: Desk,
     watched = notebook.run("threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT)).start()\n%runai list -w")
     assert "Stopped watching" in watched
     assert job in watched
+
+
+def test_bash_in_a_notebook_goes_line_by_line_where_there_is_an_input_box(notebook: Notebook, desk: Desk, job: str) -> None:
+    notebook.run(f"%runai submit {job} -i python --interactive --command sleep --args infinity")
+    desk.until(job, "Running")
+    answers = "typed = iter(['cd /tmp; x=7', 'echo $x in $PWD', 'echo again $x >&2', 'exit'])\nimport builtins\n"
+    shown = notebook.run(f"{answers}builtins.input = lambda prompt: next(typed)\n%runai bash {job}")
+    assert shown == "7 in /tmp\nagain 7\n"
+
+
+def test_lists_from_python_look_like_their_tables(notebook: Notebook, desk: Desk, job: str) -> None:
+    notebook.run(f"%runai submit {job} -i python --command sleep --args infinity")
+    notebook.run("import hotdesk\nhotdesk.jobs()")
+    assert "<table" in notebook.html
+    assert job in notebook.text
+    assert notebook.run("print([job.name for job in hotdesk.jobs()], hotdesk.nodes()[0].simulated, hotdesk.whoami().name)") == (
+        f"['{job}'] True alice\n"
+    )
+    assert "GPU-SIM" in notebook.run("%runai top node -d")
+    assert "not an argument" in notebook.run("hotdesk.submit(image='python', gpus=1)", fails=True).replace("is not an", "not an")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hotdesk import settings
-from hotdesk_api.errors import HotdeskError, Unauthorized, Unavailable
+from hotdesk_api.errors import HotdeskError, Invalid, Unauthorized, Unavailable
 
 
 @pytest.fixture
@@ -65,3 +65,15 @@ def test_without_address_or_token_the_next_step_is_told(environment: dict[str, s
         settings.load(environment).reachable()
     with pytest.raises(Unauthorized, match="no token"):
         settings.load(environment, url="http://here").reachable()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://", "http://[::1", "ftp://x", "http://x:99999"])
+def test_what_is_not_an_address_is_told_before_it_is_tried(environment: dict[str, str], url: str) -> None:
+    with pytest.raises(Invalid, match="not the address of a scheduler"):
+        settings.load(environment, url=url, token="t").reachable()
+
+
+def test_a_token_with_a_line_break_is_never_shown(environment: dict[str, str]) -> None:
+    with pytest.raises(Unauthorized) as error:
+        settings.load(environment, url="http://here", token="sesame\nopen").reachable()
+    assert "sesame" not in str(error.value)

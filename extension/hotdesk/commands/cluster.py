@@ -11,6 +11,7 @@ from hotdesk_api.models import NodeList, NodeOut, ProjectOut, ProjectSpec
 from hotdesk_api.units import parse_cpu_millis, parse_duration_s, parse_memory_mib, parse_quota
 
 from hotdesk.answers import Answer
+from hotdesk.commands.checked import checked
 from hotdesk.commands.jobs import confirm
 from hotdesk.commands.parse import Typed, unknown
 from hotdesk.render import cluster as views
@@ -79,7 +80,7 @@ def _project_spec(typed: Typed) -> ProjectSpec:
         "train_node_types": list(typed.every("train-node-type")) or None,
         "interactive_node_types": list(typed.every("interactive-node-type")) or None,
     }
-    return ProjectSpec.model_validate({"name": typed.words[0], **{name: value for name, value in readers.items() if value is not None}})
+    return checked(ProjectSpec, {"name": typed.words[0], **readers})
 
 
 def _gpus(typed: Typed, flag: str) -> int | None:

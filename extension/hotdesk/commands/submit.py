@@ -9,6 +9,7 @@ from hotdesk_api.errors import Invalid, TooLarge
 from hotdesk_api.models import MAX_ARGUMENTS_BYTES, MAX_PROGRAM_BYTES, KindName, Port, TolerationSpec, WorkloadSpec
 from hotdesk_api.units import NAME_MAX, NAME_PATTERN, parse_cpu_millis, parse_duration_s, parse_gpus, parse_memory_mib
 
+from hotdesk.commands.checked import checked
 from hotdesk.commands.parse import Typed, unknown
 
 PROGRAM_IMAGE = "python"
@@ -61,7 +62,7 @@ def spec_of(typed: Typed, project: str, *, program: str | None = None) -> Worklo
         "annotations": _pairs(typed, "annotation"),
         "command_line": command_line(typed.argv),
     }
-    return WorkloadSpec.model_validate({name: value for name, value in wanted.items() if value not in (None, [], {}, "")})
+    return checked(WorkloadSpec, wanted)
 
 
 def _kind(typed: Typed) -> KindName:
@@ -231,7 +232,7 @@ def _toleration(text: str) -> TolerationSpec:
             value=text,
             next_step="Write operator=Equal|Exists,key=NAME,value=VALUE,effect=NoSchedule.",
         )
-    return TolerationSpec.model_validate(fields)
+    return checked(TolerationSpec, fields)
 
 
 def _network(typed: Typed) -> tuple[list[Port], str | None]:
