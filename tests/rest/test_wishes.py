@@ -95,6 +95,13 @@ async def test_what_has_ended_is_neither_suspended_nor_resumed(service: desks.Ru
             await alice.call(call("team-a", "one"))
 
 
+async def test_a_workspace_is_not_suspended_from_here(service: desks.Running) -> None:
+    await service.client("host-token").call(calls.submit(desks.spec("ws", kind="workspace", owner="alice", server_name="", image="")))
+    with pytest.raises(Conflict, match="is a workspace") as refused:
+        await service.client().call(calls.suspend("team-a", "ws"))
+    assert "hub" in str(refused.value)
+
+
 async def test_members_manage_each_others_work_readers_do_not(service: desks.Running) -> None:
     alice = service.client()
     await alice.call(calls.submit(desks.spec("one")))

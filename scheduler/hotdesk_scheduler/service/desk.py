@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hotdesk_api import models
-from hotdesk_api.errors import Conflict, Invalid, Refused
+from hotdesk_api.errors import Conflict, Refused
 from hotdesk_api.units import format_gpus
 
 from hotdesk_scheduler.core import explain
@@ -27,14 +27,15 @@ from hotdesk_scheduler.service.callers import Caller, no_such_workload
 from hotdesk_scheduler.service.feed import Feed
 from hotdesk_scheduler.service.hub import Hub
 from hotdesk_scheduler.service.loop import Loop
+from hotdesk_scheduler.service.submissions import Submissions
 from hotdesk_scheduler.service.verbs import Clock
 from hotdesk_scheduler.service.views import Entry, Views, reason_out
 from hotdesk_scheduler.service.workspaces import Patience, Workspaces
 
 log = logging.getLogger(__name__)
 
+RESUMABLE = frozenset({Phase.SUSPENDED, Phase.STOPPED, Phase.TIMED_OUT, Phase.ACTIVE})
 FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.STOPPED})
-NAME_ATTEMPTS = 20
 REFUSALS_S = 10.0
 
 
@@ -72,14 +73,12 @@ class Desk:
             observe_s=self.metrics.observe_pass,
         )
         self.seed_marker = seed_marker
-        self._hub = hub
-        self._new_id = new_id
+        self._submissions = Submissions(engine, hub, clock=clock, new_id=new_id)
         self._report_key = report_key or secrets.token_bytes(32)
         self.api_url = ""
         engine.pod_environment = self.pod_environment
         self._progress: dict[str, models.Progress] = {}
         self._refused: dict[str, float] = {}
-        self._next_number: dict[tuple[str, str], int] = {}
 
     async def open(self) -> None:
         """Read everything back; nothing is decided yet."""
@@ -162,20 +161,20 @@ class Desk:
         return explanation_out(found)
 
     async def what_if(self, caller: Caller, spec: models.WorkloadSpec) -> models.Explanation:
-        user = await self._checked(caller, spec)
-        name = spec.name or specs.generated_name(spec.name_prefix, self._names(spec.project))
+        user = await self._submissions.checked(caller, spec)
+        name = spec.name or self._submissions.next_name(spec)
         workload = specs.workload_of(spec, workload_id="what-if", name=name, user=user, now=self.clock())
         return explanation_out(explain.what_if(self.engine.snapshot(), self.loop.policy, self.clock(), workload))
 
     # submitting
 
     async def submit(self, caller: Caller, spec: models.WorkloadSpec) -> Entry:
-        user = await self._checked(caller, spec)
+        user = await self._submissions.checked(caller, spec)
         if spec.kind == "workspace":
             there = await self.workspaces.attach(user, spec)
             if there is not None:
                 return self._entry_of(there.id)
-        workload = await self._submit_named(spec, user)
+        workload = await self._submissions.submit(spec, user)
         if spec.kind == "workspace":
             self.workspaces.touch(workload.id)
         asked = format_gpus(spec.gpu_millis) if not spec.gpu_memory_mib else f"{spec.gpu_memory_mib} MiB of a GPU"
@@ -183,67 +182,6 @@ class Desk:
         self._event(workload, "Submitted", f"{user} submitted {workload.name}.", user=user)
         self.loop.wake()
         return self._entry_of(workload.id)
-
-    async def _submit_named(self, spec: models.WorkloadSpec, user: str) -> Workload:
-        """With the name asked for, or a generated one that is free."""
-        for _ in range(NAME_ATTEMPTS):
-            name = spec.name or self._generated(spec)
-            workload = specs.workload_of(spec, workload_id=self._new_id(), name=name, user=user, now=self.clock())
-            try:
-                await self.engine.submit(workload, spec.model_copy(update={"name": name}))
-            except Conflict:
-                if spec.name:
-                    raise
-                continue
-            return workload
-        raise Conflict(f"No free name was found in project {spec.project}.", field="name", next_step="Give the job a name.")
-
-    def _names(self, project: str) -> set[str]:
-        return {workload.name for workload in self.engine.snapshot().workloads if workload.project == project}
-
-    def _generated(self, spec: models.WorkloadSpec) -> str:
-        key = (spec.project, spec.name_prefix or "job")
-        name = specs.generated_name(spec.name_prefix, self._names(spec.project), self._next_number.get(key, 0))
-        self._next_number[key] = int(name.rpartition("-")[2]) + 1
-        return name
-
-    async def _checked(self, caller: Caller, spec: models.WorkloadSpec) -> str:
-        """Everything that can be wrong with a spec; answers whose it will be."""
-        user = await self._owner(caller, spec)
-        snapshot = self.engine.snapshot()
-        specs.check(spec, snapshot)
-        await self.engine.check(spec)
-        return user
-
-    async def _owner(self, caller: Caller, spec: models.WorkloadSpec) -> str:
-        """The user it is for, after checking project and membership (on behalf: of the owner)."""
-        if spec.kind == "workspace":
-            caller.require_host()
-            if not spec.owner:
-                raise Invalid("A workspace needs its owner.", field="owner")
-            member = await self._owner_is_member(caller, spec)
-            owner = spec.owner
-        else:
-            caller.require_submit()
-            if spec.owner not in (None, caller.name) or spec.server_name is not None:
-                raise Refused("owner and server_name are for workspaces, which the hub submits.", field="owner", value=spec.owner)
-            member, owner = caller.is_member(spec.project), caller.name
-        projects = {project.name for project in self.engine.snapshot().projects}
-        if spec.project not in projects or not member:
-            mine = [name for name in sorted(projects) if caller.is_member(name)]
-            raise Invalid(
-                f"There is no project {spec.project} that {owner} is a member of.",
-                field="project",
-                value=spec.project,
-                next_step=f"Projects of {caller.name}: {', '.join(mine)}." if mine else "Ask an admin to add you to a project.",
-            )
-        return owner
-
-    async def _owner_is_member(self, caller: Caller, spec: models.WorkloadSpec) -> bool:
-        """The spawner has checked it; with a hub at hand the owner's groups are looked at again."""
-        if self._hub is None or caller.is_member(spec.project) or not spec.owner:
-            return True
-        return await self._hub.may_use(spec.owner, spec.project)
 
     def _entry_of(self, workload_id: str) -> Entry:
         self.refresh()
@@ -264,6 +202,7 @@ class Desk:
     async def suspend(self, caller: Caller, project: str, name: str) -> Entry:
         entry = self.entry(caller, project, name)
         caller.require_change(entry.workload)
+        self._require_not_a_workspace(entry, "suspended")
         phase = entry.workload.phase
         if phase in FINAL or phase is Phase.DELETING:
             raise Conflict(f"{name} has ended ({entry.view.status}), so it cannot be suspended.", field="workload", value=name)
@@ -276,7 +215,8 @@ class Desk:
     async def resume(self, caller: Caller, project: str, name: str) -> Entry:
         entry = self.entry(caller, project, name)
         caller.require_change(entry.workload)
-        if entry.workload.phase not in (Phase.SUSPENDED, Phase.STOPPED, Phase.ACTIVE):
+        self._require_not_a_workspace(entry, "resumed")
+        if entry.workload.phase not in RESUMABLE:
             raise Conflict(
                 f"{name} is {entry.view.status}; only what is suspended or stopped can be resumed.",
                 field="workload",
@@ -287,6 +227,15 @@ class Desk:
             await self.engine.set_phase(entry.workload.id, Phase.ACTIVE, None, self.clock())
             self._changed(caller, "resume", entry.workload)
         return self._entry_of(entry.workload.id)
+
+    def _require_not_a_workspace(self, entry: Entry, what: str) -> None:
+        if entry.workload.kind == "workspace":
+            raise Conflict(
+                f"{entry.view.name} is a workspace, which cannot be {what} from here.",
+                field="workload",
+                value=entry.view.name,
+                next_step="Stop and start it on the hub's page.",
+            )
 
     async def report_pod(self, caller: Caller, project: str, name: str, report: models.PodReport) -> Entry:
         caller.require_host()
