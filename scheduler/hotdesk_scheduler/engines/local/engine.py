@@ -140,12 +140,13 @@ class LocalEngine:
         if cached is None or cached[0] is not pod or cached[1] is not run:
             cached = (pod, run, self._describe(workload, pod, run))
             self._details[workload_id, index] = cached
-        return cached[2]
+        added = self.pod_environment(workload)  # never kept: where the service answers changes with its restarts
+        return replace(cached[2], environment={**cached[2].environment, **added}) if added else cached[2]
 
     def _describe(self, workload: Workload, pod: Pod, run: Run) -> PodDetails:
         return PodDetails(
             devices=self._devices_of(run),
-            environment=self._environment(workload, pod, run),
+            environment=self._own_environment(workload, pod, run),
             pid=run.child.pid if run.child else None,
             ports=dict(run.ports),
             tier=run.tier,
@@ -425,6 +426,9 @@ class LocalEngine:
 
     def _environment(self, workload: Workload, pod: Pod, run: Run) -> dict[str, str]:
         """What the pod's processes are started with; a grant hands the same to the hub's spawner."""
+        return {**self._own_environment(workload, pod, run), **self.pod_environment(workload)}
+
+    def _own_environment(self, workload: Workload, pod: Pod, run: Run) -> dict[str, str]:
         spec = self._state.specs[workload.id]
         own = {
             **environment.base(self.state_dir, workload.user),
@@ -433,7 +437,7 @@ class LocalEngine:
             **environment.share(run, self._devices_of(run)),
             **environment.ports(run),
         }
-        return {**environment.layered(own, spec.environment), **self.pod_environment(workload)}
+        return environment.layered(own, spec.environment)
 
     def _devices_of(self, run: Run) -> tuple[Device, ...]:
         assert self._backend is not None

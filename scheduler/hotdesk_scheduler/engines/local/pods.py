@@ -31,6 +31,7 @@ from hotdesk_scheduler.engines.local.state import Batch, Key
 STARTS_AT_ONCE = 4
 SUPERVISOR_OVERDUE_S = 10.0
 POLL_S = 0.5
+RELAUNCH_AFTER_S = 0.5
 KILL_WITHIN_S = 60.0
 PlanOf = Callable[[Workload, Pod, Run], dict[str, Any]]
 
@@ -277,11 +278,16 @@ class Pods:
         elif run.boot_id != processes.boot_id():
             await self._end(key, run.token, None)  # the machine went down before the files reached its disk: it may have run
         elif starts and pod.state is PodState.STARTING:
-            self.launch(key, run.token)
+            self._do(self._launch_later(key, run.token))
         elif await asyncio.to_thread(runs.bar, run_dir):
             await self._end(key, run.token, None)  # stopped before it ran, and now it never will
         else:
             await self._adopt_late(key, run.token, run_dir)
+
+    async def _launch_later(self, key: Key, token: str) -> None:
+        """The service knows where it answers only a moment after `open()`, and jobs are to be told."""
+        await asyncio.sleep(RELAUNCH_AFTER_S)
+        self.launch(key, token)
 
     async def _take_over(self, key: Key, token: str, run_dir: Path, known: Processes) -> None:
         if known.child is None:
