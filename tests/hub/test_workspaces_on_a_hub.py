@@ -29,6 +29,9 @@ def test_while_it_waits_the_page_shows_place_and_reason_and_it_starts_when_it_ca
     page = bob.watch("second")
     assert len(page.says("Number 1 in the queue of team-b. ")) > len("Number 1 in the queue of team-b. "), "and why"
     page.says("Asking for 1 GPU of team-b")
+    pending = bob.browse().get("/hub/spawn-pending/bob/second").text
+    assert "hd-cancel" in pending, "JupyterHub 5 has no button of its own"
+    assert "/hub/api/users/bob/servers/second" in pending
     again = bob.watch("second")
     again.says("Asking for 1 GPU of team-b")  # who comes back sees all of it
     bob.close()
