@@ -60,7 +60,7 @@ class _World:
                 found.append((w, p, start.placement))
             elif isinstance(stop, Move):
                 found.append((w, p, stop.placement))
-            elif p.state in RUNS and p.placement and stop is None:
+            elif p.state in RUNS and p.placement and stop is None and w.phase is Phase.ACTIVE:
                 found.append((w, p, p.placement))
             elif w.phase is Phase.ACTIVE and p.state in (PodState.PENDING, PodState.RELEASING):
                 place = self.nominations.get(key, p.nominated)
@@ -85,7 +85,9 @@ class _World:
 
     def quotas(self) -> list[str]:
         """Allocated <= limit and non-preemptible <= quota at every level, for whoever got more by this plan."""
-        before = self._charged([(w, p, p.placement) for w, p in self.pods.values() if p.state in RUNS and p.placement])
+        before = self._charged(
+            [(w, p, p.placement) for w, p in self.pods.values() if p.state in RUNS and p.placement and w.phase is Phase.ACTIVE]
+        )
         after = self._charged(self._later())
         found = []
         for name, account in after.items():

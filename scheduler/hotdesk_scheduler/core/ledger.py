@@ -87,7 +87,7 @@ class Ledger:
         wanted = NOTHING
         for pod in workload.pods:
             if pod.state in HOLDING and pod.placement:
-                leaving = pod.state is PodState.RELEASING
+                leaving = pod.state is PodState.RELEASING or workload.phase is not Phase.ACTIVE
                 amount = self._sit(workload, pod, pod.placement, NOW if leaving else BOTH)
                 if not leaving:
                     wanted = plus(wanted, amount)

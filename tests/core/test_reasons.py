@@ -1,0 +1,204 @@
+"""Golden tests of the sentences: what people read in `runai why` and when their job was stopped."""
+
+from __future__ import annotations
+
+from builders import World, node, q
+from hotdesk_scheduler.core.explain import explain, what_if
+from hotdesk_scheduler.core.model import Kind, Policy, Workload
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+
+
+def held(world: World, name: str) -> Reason:
+    world.settle()
+    return world.hold(name)
+
+
+def test_over_the_projects_limit() -> None:
+    world = World(node(gpus=4), a=q(2, limit=2))
+    world.runs("a", 2)
+    assert held(world, world.asks("a", 1)) == Reason(
+        ReasonCode.OVER_PROJECT_LIMIT,
+        "Project a may use at most 2 GPUs and uses 2 GPUs; this asks for 1 GPU. It starts when work of a that holds enough ends, "
+        "or when an admin raises the limit.",
+        (("asked", 1000), ("limit", 2000), ("used", 2000)),
+    )
+
+
+def test_over_the_departments_limit() -> None:
+    world = World(node(gpus=4), departments={"d": q(2, limit=2)}, a=q(1, department="d"), b=q(1, department="d"))
+    world.runs("a", 1)
+    world.runs("b", 1)
+    assert held(world, world.asks("a", 1)).sentence == (
+        "Department d may use at most 2 GPUs and uses 2 GPUs; this asks for 1 GPU. It starts when work of d that holds enough ends, "
+        "or when an admin raises the limit."
+    )
+
+
+def test_non_preemptible_over_quota() -> None:
+    world = World(node(gpus=4), a=1)
+    world.runs("a", 0.5, fixed=True)
+    reason = held(world, world.asks("a", 1, fixed=True))
+    assert reason.sentence == (
+        "Non-preemptible work stays within its quota: project a has a quota of 1 GPU and holds 0.5 GPU of it non-preemptibly; this asks "
+        "for 1 GPU. It starts when such work ends or the quota is raised; submitted as preemptible it may go over quota."
+    )
+    assert reason.numbers == (("asked", 1000), ("quota", 1000), ("used", 500))
+
+
+def test_fair_share_reached() -> None:
+    world = World(node(gpus=4), a=1, b=1)
+    world.runs("a", 2)
+    world.runs("b", 2)
+    reason = held(world, world.asks("a", 1))
+    assert reason.code is ReasonCode.FAIR_SHARE_REACHED
+    assert reason.sentence == (
+        "The fair share is reached: project a may have 2 GPUs now (quota 1) and uses 2; this asks for 1 GPU. The rest is held by "
+        "b (2 GPUs). It starts when 1 GPU becomes free, or when other projects ask for less."
+    )
+
+
+def test_no_node_is_large_enough() -> None:
+    world = World(node("n1", 2), node("n2", 4), a=9)
+    assert held(world, world.asks("a", 5)).sentence == (
+        "One pod asks for 5 GPUs on one node, and the largest node it may use, n2, has 4. It cannot start here: ask for at most 4."
+    )
+
+
+def test_fragmented() -> None:
+    world = World(node("n1", 2), node("n2", 2), a=4)
+    world.runs("a", 1, on="n1", fixed=True)
+    world.runs("a", 1, on="n2", fixed=True)
+    reason = held(world, world.asks("a", 2))
+    assert reason.code is ReasonCode.FRAGMENTED
+    assert reason.sentence == (
+        "2 GPUs are free, but in pieces: the largest free block is 1 on n1, and this asks for 2 GPUs on one node. What runs beside them "
+        "cannot be moved together. It starts when enough on one node ends; with fewer GPUs it would start sooner."
+    )
+
+
+def test_a_gang_that_does_not_fit() -> None:
+    world = World(node("n1", 2), a=4)
+    assert held(world, world.asks("a", 1, pods=3)).sentence == (
+        "Its 3 pods start together or not at all, and only 2 of them fit now (1 GPU each). The GPUs are held by nobody. "
+        "It starts when enough of that ends; with fewer pods it would start sooner."
+    )
+
+
+def test_no_node_of_that_type() -> None:
+    world = World(node("n1", 2, node_type="v100"), a=4)
+    reason = held(world, world.asks("a", 1, node_type="h200"))
+    assert reason.code is ReasonCode.NODES_EXCLUDED
+    assert reason.sentence == (
+        "No ready node matches node type h200: 1 of 1 nodes are ready; node types: v100; pools: default. "
+        "It starts when such a node is there, or submit it again for one of these."
+    )
+
+
+def test_short_of_memory() -> None:
+    world = World(node("n1", 2, memory_mib=1000), a=4)
+    world.runs("a", 1, memory_mib=800)
+    assert held(world, world.asks("a", 1, memory_mib=500)).sentence == (
+        "It asks for 0.1 CPU core and 500 MiB of memory, and no node with enough free GPUs has that free: at most 79.9 CPU cores and "
+        "200 MiB of memory. It starts when work there ends, or ask for less CPU or memory."
+    )
+
+
+def test_held_by_work_that_may_not_be_stopped() -> None:
+    world = World(node("n1", 1), a=1, b=1)
+    world.runs("a", 1, fixed=True)
+    assert held(world, world.asks("b", 1, fixed=True)).sentence == (
+        "It asks for 1 GPU on one node, and none is free. They are held by a (1 GPU), and nothing of that may be stopped for it. "
+        "It starts when enough of it ends; with fewer GPUs it would start sooner."
+    )
+
+
+def test_waiting_for_a_release() -> None:
+    world = World(node(gpus=1), a=1)
+    leaving = world.runs("a", 1)
+    world.delete(leaving)
+    name = world.asks("a", 1)
+    world.cycle()
+    assert world.hold(name).sentence == (
+        "Its place on n1 is kept while a1 of a shuts down; it starts as soon as that is gone, at the latest when the notice it was given "
+        "has run out."
+    )
+
+
+def test_protected_by_the_minimum_run_time() -> None:
+    world = World(node(gpus=1), policy=Policy(grace_s=0, min_runtime_s=60), a=0, b=1)
+    world.runs("a", 1, started_s_ago=20)
+    name = world.asks("b", 1)
+    world.cycle()
+    assert world.hold(name).sentence == (
+        "It may take the place of a1 of a, which started recently: everybody may run for at least 60 s. It starts in 40 s at the latest."
+    )
+
+
+def test_an_unknown_project() -> None:
+    world = World(node(gpus=1), a=1)
+    world.engine.put_workload(Workload(id="x", name="x", project="gone", kind=Kind.TRAIN, pods=world.workload("a").pods))
+    world.settle()
+    assert world.hold("x").sentence == (
+        "There is no project gone (any more). It starts when an admin creates it; or submit it to another project."
+    )
+
+
+def test_reclaimed_names_both_shares_before_and_after() -> None:
+    world = World(node(gpus=4), a=2, b=2)
+    world.runs("a", 2)
+    world.runs("a", 1)
+    world.runs("b", 1)
+    world.asks("b", 1)
+    world.cycle()
+    assert world.stop_reasons()["a2"].sentence == (
+        "Reclaimed by project b for b2: a held 3 GPUs, may have 2 and goes back to 2; b goes from 1 to 2 of the 2 it may have. "
+        "It is queued again and keeps its place by age."
+    )
+
+
+def test_preempted_names_the_priorities() -> None:
+    world = World(node(gpus=1), a=1)
+    world.runs("a", 1)
+    world.asks("a", 1, fixed=True)
+    world.cycle()
+    assert world.stop_reasons()["a1"].sentence == (
+        "Preempted by a2 of the same project, which has priority 100 (this has 50). It is queued again and keeps its place by age."
+    )
+
+
+def test_moved_says_where_to_and_for_whom() -> None:
+    world = World(node("n1", 2), node("n2", 2), a=4)
+    world.runs("a", 1, on="n1")
+    world.runs("a", 1, on="n2")
+    world.asks("a", 2)
+    world.cycle()
+    (reason,) = world.stop_reasons().values()
+    assert reason.code is ReasonCode.MOVED
+    assert reason.sentence == (
+        "Moved from n2 to n1 so that a3 of project a finds its GPUs together. It starts again there at once, with the same command."
+    )
+
+
+def test_why_and_what_if_say_the_same_as_the_plan() -> None:
+    world = World(node(gpus=2), a=1, b=1)
+    world.runs("a", 2)
+    asked = world.workload("b", 1)
+    story = what_if(world.snapshot(), world.policy, world.now, asked)
+    assert story.starts_now is True
+    assert story.would_stop == ("a1 of a",)
+    assert (story.quota_millis, story.fair_share_millis, story.used_millis, story.asked_millis) == (1000, 1000, 0, 1000)
+    waits = what_if(world.snapshot(), world.policy, world.now, world.workload("b", 2, fixed=True))
+    assert waits.starts_now is False
+    assert waits.reason is not None
+    assert waits.reason.code is ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA
+    assert waits.what_would_help is not None
+    running = explain(world.snapshot(), world.policy, world.now, "a1")
+    assert running.starts_now is None
+    assert running.sentence == "It is running on n1 (2 whole GPUs)."
+
+
+def test_what_if_on_free_gpus_says_where() -> None:
+    world = World(node("n1", 2), a=1)
+    story = what_if(world.snapshot(), world.policy, world.now, world.workload("a", 0.5))
+    assert story.sentence == "Starts now on n1 (0.5 of one GPU)."
+    assert (story.node, story.gpus) == ("n1", "0.5 of one GPU")
