@@ -19,10 +19,10 @@ from figure import Figure  # noqa: E402 - the path has to be set first
 
 
 def measurements() -> list[Callable[[], Iterator[Figure]]]:
-    from scheduler_figures import listing, resident, submit_to_first_line
+    from scheduler_figures import listing, submit_to_first_line
     from workspace_figures import workspace_ready
 
-    return [submit_to_first_line, listing, resident, workspace_ready]
+    return [submit_to_first_line, listing, workspace_ready]
 
 
 def main() -> int:
