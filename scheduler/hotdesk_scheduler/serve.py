@@ -72,13 +72,23 @@ def report_key(path: Path) -> bytes:
     return key
 
 
+def policy(settings: Settings) -> Policy:
+    return Policy(
+        grace_s=settings.grace_s,
+        grant_take_up_s=settings.grant_s,
+        min_runtime_s=settings.min_runtime_s,
+        preemption_delay_s=settings.preemption_delay_s,
+        placement=settings.placement,
+    )
+
+
 def make_desk(settings: Settings, engine: Engine) -> Desk:
     managed = settings.hub_api_url and settings.hub_token and settings.tokens_file is None
     url = settings.records_url or f"sqlite:///{settings.scheduler_dir / 'records.db'}"
     return Desk(
         engine,
         Records(url),
-        policy=Policy(grace_s=settings.grace_s, grant_take_up_s=settings.grant_s),
+        policy=policy(settings),
         hub=HubClient(settings.hub_api_url, settings.hub_token) if managed else None,
         report_key=report_key(settings.scheduler_dir / "report.key"),
         tick_s=settings.tick_s,

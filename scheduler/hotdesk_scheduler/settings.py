@@ -31,6 +31,12 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _placement(text: str) -> str:
+    if text not in ("binpack", "spread"):
+        raise ValueError("it is to be binpack or spread")
+    return text
+
+
 DEFAULT_STATE = Path("~/.local/state/hotdesk").expanduser()
 
 
@@ -58,6 +64,9 @@ class Settings:
     grace_s: float = field(
         default=30.0, metadata=_about("seconds between the notice (SIGTERM) and SIGKILL of a pod that is stopped", parse=_seconds)
     )
+    min_runtime_s: float = field(default=0.0, metadata=_about("a workload that has run less is not stopped for others", parse=_seconds))
+    preemption_delay_s: float = field(default=0.0, metadata=_about("a workload younger than this stops nobody", parse=_seconds))
+    placement: str = field(default="binpack", metadata=_about("binpack or spread", parse=_placement))
     tick_s: float = field(default=30.0, metadata=_about("the loop also runs this often when nothing changes", parse=_seconds))
     workspace_poll_s: float = field(
         default=12.0, metadata=_about("how often the hub's list of servers is compared with the workspaces", parse=_seconds)

@@ -73,7 +73,7 @@ class Desk:
             observe_s=self.metrics.observe_pass,
         )
         self.seed_marker = seed_marker
-        self._submissions = Submissions(engine, hub, clock=clock, new_id=new_id)
+        self._submissions = Submissions(engine, clock=clock, new_id=new_id)
         self._report_key = report_key or secrets.token_bytes(32)
         self.api_url = ""
         engine.pod_environment = self.pod_environment

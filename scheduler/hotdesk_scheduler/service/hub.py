@@ -1,4 +1,4 @@
-"""What the scheduler asks of JupyterHub: which servers there are, who is in which group, and to stop a server."""
+"""What the scheduler asks of JupyterHub: which servers there are, and to stop one."""
 
 from __future__ import annotations
 
@@ -31,9 +31,6 @@ class Hub(Protocol):
 
     async def servers(self) -> Servers:
         """Active servers by (user, server name). Raises Unavailable."""
-
-    async def may_use(self, user: str, project: str) -> bool:
-        """Whether the user is in the group of that name, or an admin. Raises Unavailable."""
 
     async def stop(self, user: str, server: str) -> None:
         """Ask the hub to stop (or cancel) it; no error if it is not there. Raises Unavailable."""
@@ -75,15 +72,6 @@ class HubClient:
             following = None if isinstance(page, list) else page["_pagination"]["next"]
             offset = following["offset"] if following else None
         return found
-
-    async def may_use(self, user: str, project: str) -> bool:
-        response = await self._ask("GET", f"users/{quote(user, safe='')}")
-        if response.status_code != 200:
-            return False
-        model = response.json()
-        if "groups" not in model:
-            return True  # This token may not read groups; the spawner, which is the hub itself, has checked them.
-        return bool(model.get("admin")) or project in model["groups"]
 
     async def stop(self, user: str, server: str) -> None:
         path = f"users/{quote(user, safe='')}/" + (f"servers/{quote(server, safe='')}" if server else "server")
