@@ -182,6 +182,15 @@ def test_what_a_job_reports_cannot_steer_a_terminal() -> None:
     assert "gone" in _in_terminal(evil)
 
 
+def test_a_long_table_at_a_terminal_has_the_same_columns_and_is_not_cut() -> None:
+    many = [workload(f"job-{n:03}", image="registry/" + "x" * 300) for n in range(100)]
+    shown = _in_terminal(jobs.job_list(many, project="team-a", now=NOW)).split("\n")
+    assert shown[0] == "Showing jobs for project team-a"
+    assert "job-099" in shown[101]
+    assert "x" * 300 in shown[101]
+    assert shown[101].index("\x1b[32mRunning") == shown[2].index("\x1b[32mRunning")
+
+
 def test_simulated_gpus_are_marked_in_every_medium() -> None:
     for name in ("list", "describe", "nodes", "describe-node", "top-node", "top-job", "card"):
         for medium, render in MEDIA.items():

@@ -20,6 +20,7 @@ STYLES: dict[Tone, str] = {
     "strong": "bold",
 }
 BADGE_STYLE = "black on yellow"
+LONG = 60
 KEPT_WHOLE = frozenset({"NAME", "STATUS", "PROJECT", "TYPE", "AGE", "POD", "GPUs"})
 
 
@@ -30,8 +31,24 @@ def cell_text(cell: Cell) -> Text:
     return text
 
 
+def _long_table(table: Table) -> Iterable[RenderableType]:
+    """Hundreds of rows: one text a row, aligned here; a layout of every cell would take longer than the scheduler's answer."""
+    rows = [[cell_text(Cell(column, "strong")) for column in table.columns], *([cell_text(cell) for cell in row] for row in table.rows)]
+    widths = [max(row[at].cell_len for row in rows) for at in range(len(table.columns))]
+    if table.heading:
+        yield Text(table.heading)
+    for row in rows:
+        line = Text(no_wrap=True, overflow="ignore")
+        for text, width in zip(row, widths, strict=True):
+            line.append_text(text).append(" " * (width - text.cell_len + 2))
+        line.rstrip()
+        yield line
+
+
 def _block(block: Block) -> Iterable[RenderableType]:
     match block:
+        case Table() if len(block.rows) > LONG:
+            yield from _long_table(block)
         case Table():
             table = RichTable(
                 box=None, pad_edge=False, padding=(0, 2, 0, 0), title=block.heading or None, title_justify="left", header_style="bold"
