@@ -92,7 +92,7 @@ def _show_people(screen: Screen, answer: Answer) -> None:
     elif screen.rich:
         from hotdesk.render import terminal
 
-        screen.console().print(terminal.whole(answer.view))
+        screen.console().print(terminal.whole(answer.view), crop=False)
     else:
         from hotdesk.render import plain
 

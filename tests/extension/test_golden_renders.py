@@ -149,7 +149,7 @@ def _in_terminal(view: View) -> str:
     console = Console(
         file=io.StringIO(), width=220, force_terminal=True, color_system="standard", highlight=False, markup=False, _environ={}
     )
-    console.print(terminal.whole(view))
+    console.print(terminal.whole(view), crop=False)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
