@@ -88,7 +88,7 @@ async def test_a_supervisor_nobody_recorded_is_found_by_its_token(local: Local, 
     run = local.engine._state.runs[workload_id, 0]
     workload = local.find(workload_id)
     assert workload is not None
-    runs.prepare(local.run_dir(workload_id), local.engine._plan(workload, workload.pods[0], run))
+    runs.prepare(local.run_dir(workload_id), local.engine._grants.plan(workload, workload.pods[0], run))
     assert not isinstance(runs.spawn(local.run_dir(workload_id), run.token), str)
     await local.restart()
     await local.until(workload_id, PodState.RUNNING)

@@ -6,6 +6,7 @@ This module is the contract (`engines/base.py`) and nothing else: `journal` writ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 import shutil
@@ -13,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hotdesk_api.errors import Conflict, Invalid, NotFound, Unavailable
 from hotdesk_api.models import WorkloadSpec
@@ -22,7 +22,6 @@ from hotdesk_scheduler.core.model import (
     HOLDING,
     Department,
     Kind,
-    Node,
     Phase,
     Placement,
     Pod,
@@ -34,9 +33,10 @@ from hotdesk_scheduler.core.model import (
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
-from hotdesk_scheduler.engines.local import assign, catalog, check, environment, logs, processes, runs, tools, usage
+from hotdesk_scheduler.engines.local import catalog, check, logs, runs, tools
 from hotdesk_scheduler.engines.local.devices import DeviceBackend, find_devices
 from hotdesk_scheduler.engines.local.exec import LocalExec
+from hotdesk_scheduler.engines.local.grants import Grants
 from hotdesk_scheduler.engines.local.journal import Journal
 from hotdesk_scheduler.engines.local.lock import StateLock
 from hotdesk_scheduler.engines.local.pods import Pods
@@ -68,25 +68,24 @@ class LocalEngine:
         self.state_dir = config.state_dir.absolute()
         self._backend = backend
         self._starts = starts
-        self._nodes: tuple[Node, ...] = ()
         self._lock = StateLock(self.state_dir / "scheduler" / "lock", parent_pid=config.parent_pid)
         self._state = State(self.state_dir / "scheduler" / "state.db")
         self._snapshot: Snapshot | None = None
         self._sessions: dict[Key, set[LocalExec]] = {}
-        self._usage: tuple[int, dict[str, Sequence[Device]]] = (-1, {})
-        self._details: dict[Key, tuple[Pod, Run, PodDetails]] = {}
         self._chores: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         runs.make_private(self.state_dir)
         await asyncio.to_thread(self._lock.acquire)
         try:
-            self._backend = self._backend or find_devices(self.config.simulate)
-            self._nodes = self._backend.nodes()
+            backend = self._backend or find_devices(self.config.simulate)
+            logs_kept = {"log_bytes": self.config.log_bytes, "log_files": self.config.log_files}
+            self._grants = Grants(self._state, backend, state_dir=self.state_dir, **logs_kept)
+            self._grants.added = self._added
             await asyncio.to_thread(self._state.open)
             tools.install(self.state_dir)
             self._journal = Journal(self._state)
-            self._pods = Pods(self._journal, state_dir=self.state_dir, plan_of=self._plan, before_end=self._close_sessions)
+            self._pods = Pods(self._journal, state_dir=self.state_dir, plan_of=self._grants.plan, before_end=self._close_sessions)
             await self._pods.adopt(starts=self._starts)
         except OSError as error:
             self._lock.release()
@@ -115,7 +114,7 @@ class LocalEngine:
             state = self._state
             self._snapshot = Snapshot(
                 version=state.version,
-                nodes=self._nodes,
+                nodes=self._grants.nodes,
                 departments=tuple(state.departments.values()),
                 projects=tuple(state.projects.values()),
                 workloads=tuple(state.workloads.values()),
@@ -136,38 +135,21 @@ class LocalEngine:
             return PodDetails()
         if pod.state not in HOLDING:
             return PodDetails(error=run.error)
-        cached = self._details.get((workload_id, index))
-        if cached is None or cached[0] is not pod or cached[1] is not run:
-            cached = (pod, run, self._describe(workload, pod, run))
-            self._details[workload_id, index] = cached
-        added = self.pod_environment(workload)  # never kept: where the service answers changes with its restarts
-        return replace(cached[2], environment={**cached[2].environment, **added}) if added else cached[2]
-
-    def _describe(self, workload: Workload, pod: Pod, run: Run) -> PodDetails:
-        return PodDetails(
-            devices=self._devices_of(run),
-            environment=self._own_environment(workload, pod, run),
-            pid=run.child.pid if run.child else None,
-            ports=dict(run.ports),
-            tier=run.tier,
-            error=run.error,
-        )
+        details = self._grants.details(workload, pod, run)
+        added = self.pod_environment(workload)
+        return replace(details, environment={**details.environment, **added}) if added else details
 
     def devices(self, node: str) -> Sequence[Device]:
-        assert self._backend is not None
-        if not self._backend.simulated:
-            return self._backend.devices(node)
-        version, measured = self._usage
-        if version != self._state.version:
-            measured = {one.name: usage.simulated(one.name, self._backend.devices(one.name), self._state.holding()) for one in self._nodes}
-            self._usage = (self._state.version, measured)
-        return measured.get(node, ())
+        return self._grants.devices(node)
 
     def images(self) -> Sequence[Image]:
         return catalog.images()
 
+    def _added(self, workload: Workload) -> Mapping[str, str]:
+        return self.pod_environment(workload)  # looked up each time: the service sets it when it likes
+
     async def check(self, spec: WorkloadSpec) -> None:
-        check.check(spec, self._nodes)
+        check.check(spec, self._grants.nodes)
 
     # desired state
 
@@ -251,7 +233,7 @@ class LocalEngine:
             return Batch(workloads={workload_id: None}, changes=[Change("removed", workload_id=workload_id)])
 
         if await self._journal.write(build):
-            self._details = {key: value for key, value in self._details.items() if key[0] != workload_id}
+            self._grants.drop(workload_id)
             chore = asyncio.get_running_loop().create_task(self._clean_up(workload_id, left))
             self._chores.add(chore)
             chore.add_done_callback(self._chores.discard)
@@ -271,39 +253,21 @@ class LocalEngine:
             workload, pod = self._pod(workload_id, index)
             if pod.state is not PodState.PENDING:
                 return None
-            run = self._new_run(workload, pod, placement, token)
+            run = self._grants.new_run(workload, pod, placement, token)
             started = transitions.started(pod, placement, now)
             changes = [Change("updated", workload_id, index)]
             return Batch(
                 workloads={workload_id: transitions.with_pod(workload, started, now)}, runs={(workload_id, index): run}, changes=changes
             )
 
-        if await self._journal.write(build) and self._workload(workload_id).kind is not Kind.WORKSPACE:
-            self._pods.launch((workload_id, index), token)
-
-    def _new_run(self, workload: Workload, pod: Pod, placement: Placement, token: str) -> Run:
-        """What the pod is given: devices, ports, tier. `Conflict` if the placement does not fit what is held now."""
-        assert self._backend is not None
-        if placement.node not in {node.name for node in self._nodes}:
-            raise Conflict(f"There is no node {placement.node} any more.", field="placement", value=placement.node)
-        held = [run for _, _, run in self._state.holding()]
-        known = self._backend.devices(placement.node)
-        given = assign.devices(placement, [one.index for one in known], (run for run in held if run.node == placement.node))
-        spec = self._state.specs[workload.id]
-        wanted = [(port.container, port.host) for port in spec.ports]
+        if not await self._journal.write(build):
+            return
+        workload = self._workload(workload_id)
         if workload.kind is not Kind.WORKSPACE:
-            wanted += [(port, None) for port in catalog.find(spec).ports if port not in {container for container, _ in wanted}]
-        taken = {host for run in held for _, host in run.ports}
-        shared = any(one.millis < 1000 for one in given)
-        return Run(
-            token=token,
-            node=placement.node,
-            boot_id=processes.boot_id(),
-            tier="" if not given else "simulated" if self._backend.simulated else "cooperative" if shared else "exclusive",
-            devices=given,
-            memory_mib=pod.request.gpu.memory_mib,
-            ports=assign.ports(wanted, taken),
-        )
+            self._pods.launch((workload_id, index), token)
+            return
+        with contextlib.suppress(OSError):  # a full disk: the hub's spawner will say so when it starts the process
+            await asyncio.to_thread(self._grants.home, workload.user)
 
     async def stop_pod(self, workload_id: str, index: int, reason: Reason, grace_s: float, now: float) -> None:
         def build() -> Batch | None:
@@ -402,65 +366,16 @@ class LocalEngine:
             )
         if not argv or not argv[0]:
             raise Invalid("No command was given.", field="argv", next_step=f"For example: runai exec {workload.name} nvidia-smi.")
-        variables, directory = await asyncio.to_thread(self._inside, workload, pod, run)
+        variables, directory = await asyncio.to_thread(self._grants.inside, workload, pod, run)
         sessions = self._sessions.setdefault(key, set())
         session = LocalExec(on_end=sessions.discard)
         await session.start(argv, environment=variables, directory=directory, tty=tty, rows=rows, columns=columns)
         sessions.add(session)
         return session
 
-    def _inside(self, workload: Workload, pod: Pod, run: Run) -> tuple[dict[str, str], Path]:
-        """The environment and directory the pod's own program was started with."""
-        plan = runs.read_plan(self._pods.run_dir((workload.id, pod.index), pod))
-        if plan is not None:
-            return dict(plan["environment"]), Path(plan["working_dir"])
-        home = environment.home_of(self.state_dir, workload.user)
-        runs.make_private(home)
-        return self._environment(workload, pod, run), home
-
     async def _close_sessions(self, key: Key) -> None:
         for session in self._sessions.pop(key, set()):
             await session.close()
-
-    # how a job is started
-
-    def _environment(self, workload: Workload, pod: Pod, run: Run) -> dict[str, str]:
-        """What the pod's processes are started with; a grant hands the same to the hub's spawner."""
-        return {**self._own_environment(workload, pod, run), **self.pod_environment(workload)}
-
-    def _own_environment(self, workload: Workload, pod: Pod, run: Run) -> dict[str, str]:
-        spec = self._state.specs[workload.id]
-        own = {
-            **environment.base(self.state_dir, workload.user),
-            **catalog.find(spec).environment,
-            **environment.identity(workload, pod.index, run.node),
-            **environment.share(run, self._devices_of(run)),
-            **environment.ports(run),
-        }
-        return environment.layered(own, spec.environment)
-
-    def _devices_of(self, run: Run) -> tuple[Device, ...]:
-        assert self._backend is not None
-        known = {device.index: device for device in self._backend.devices(run.node)}
-        return tuple(known[held.index] for held in run.devices if held.index in known)
-
-    def _plan(self, workload: Workload, pod: Pod, run: Run) -> dict[str, Any]:
-        """What `run.json` holds. Called in a thread; makes the home and the program's file."""
-        spec = self._state.specs[workload.id]
-        home = environment.home_of(self.state_dir, workload.user)
-        runs.make_private(home)
-        run_dir = self._pods.run_dir((workload.id, pod.index), pod)
-        runs.make_private(run_dir)
-        program = run_dir / "program" if spec.program is not None else None
-        if program is not None:
-            runs.write_private(program, (spec.program or "").encode())
-        return {
-            "argv": catalog.command_line(spec, catalog.find(spec), program),
-            "environment": {**self._environment(workload, pod, run), processes.TOKEN_VARIABLE: run.token},
-            "working_dir": str(home / spec.working_dir if spec.working_dir else home),
-            "log_bytes": self.config.log_bytes,
-            "log_count": self.config.log_files,
-        }
 
     # look-ups
 

@@ -6,7 +6,8 @@ supervisor of this run · `process.json` who runs · `log`, `log.1` … with `lo
 written into a file that already had its blocks, then renamed.
 
 Why it is safe to kill anything here: the program gets SIGKILL when this supervisor dies (PDEATHSIG), what the program starts
-becomes this supervisor's child when orphaned (SUBREAPER), and `process.json` is there before the program is.
+becomes this supervisor's child when orphaned (SUBREAPER), and `process.json` is there before the program is. One file on purpose,
+however long: it is run by its path, without anything else to import.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Log:
 
     def __init__(self, path: str, size: int, count: int) -> None:
         self.path, self.size, self.count = path, size, max(1, count)
+        self.full_at = size
         self.dropped = self.dropped_in_all = 0
         self.timed_at = 0.0
         self.open()
@@ -97,7 +99,7 @@ class Log:
         self.written = os.fstat(self.file).st_size
 
     def write(self, data: bytes) -> None:
-        if self.written >= self.size:
+        if self.written >= self.full_at:
             self.rotate()
         if self.dropped and not self.put(f"[hotdesk: {self.dropped} bytes of output are missing here: the disk was full]\n".encode()):
             self.drop(len(data))
@@ -141,10 +143,11 @@ class Log:
                 os.truncate(self.path + ".times", 0)
             before = self.file, self.times
             self.open()
+            self.full_at = self.size
             for descriptor in before:
                 os.close(descriptor)
         except OSError:
-            self.written = 0  # no new file can be made: go on with the open one, try again after as much again
+            self.full_at = self.written + self.size  # no new file can be made: go on with the open one, try again after as much again
 
 
 class Supervisor:

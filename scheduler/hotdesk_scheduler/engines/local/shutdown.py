@@ -6,7 +6,9 @@ import asyncio
 import time
 from pathlib import Path
 
-from hotdesk_scheduler.core.model import HOLDING, Kind, PodState
+from hotdesk_api.errors import Unavailable
+
+from hotdesk_scheduler.core.model import HOLDING, Kind, PodState, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.local.devices import NoDevices
 from hotdesk_scheduler.engines.local.engine import LocalConfig, LocalEngine
@@ -25,14 +27,22 @@ async def _stop(engine: LocalEngine, grace_s: float) -> int:
     await engine.open()
     try:
         listener = engine.changes()
-        pods = [(one, pod.index) for one in engine.snapshot().workloads for pod in one.pods if pod.state in HOLDING]
+        pods = _holding(engine)
         for workload, index in pods:
             await engine.stop_pod(workload.id, index, STOPPED, grace_s, time.time())
             if workload.kind is Kind.WORKSPACE:  # the hub that ran it is down: its process is gone
                 await engine.report_pod(workload.id, index, PodState.STOPPED, time.time())
-        async with asyncio.timeout(grace_s + 30):
-            while any(pod.state in HOLDING for one in engine.snapshot().workloads for pod in one.pods):
-                await anext(listener)
+        try:
+            async with asyncio.timeout(grace_s + 30):
+                while _holding(engine):
+                    await anext(listener)
+        except TimeoutError:
+            left = ", ".join(f"{one.project}/{one.name}" for one, _ in _holding(engine))
+            raise Unavailable(f"Not everything could be stopped within {grace_s + 30:.0f} s: {left}.", next_step="Try again.") from None
         return len(pods)
     finally:
         await engine.close()
+
+
+def _holding(engine: LocalEngine) -> list[tuple[Workload, int]]:
+    return [(one, pod.index) for one in engine.snapshot().workloads for pod in one.pods if pod.state in HOLDING]
