@@ -8,12 +8,13 @@ first by the same criteria, then pruned until nobody in it could have been left 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import product
 from typing import Protocol
 
 from hotdesk_scheduler.core import placement
+from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.consolidate import make_hole
 from hotdesk_scheduler.core.ledger import Ledger
@@ -29,11 +30,33 @@ MOST_PRUNED = 64
 Units = Sequence[Unit]
 
 
+@dataclass(slots=True, eq=False)
+class Tally:
+    """Sums over a set of victims that is being built, by account: what they free, and the largest of them."""
+
+    freed: dict[int, list[int]] = field(default_factory=dict)
+    largest: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    accounts: dict[int, Account] = field(default_factory=dict)
+
+    def add(self, units: Units, sign: int = 1) -> None:
+        for unit in units:
+            for account in unit.account.path:
+                key = id(account)
+                self.accounts[key] = account
+                sums = self.freed.setdefault(key, [0, 0, 0])
+                for r in RESOURCES:
+                    sums[r] += sign * unit.amount[r]
+                self.largest[key] = max(self.largest.get(key, (0, 0, 0)), unit.amount)
+
+
 class Rules(Protocol):
     """What reclaim and preempt say about a set of victims."""
 
     def legal(self, units: Units) -> bool:
         """Whether these may be stopped for the request, and it may start then."""
+
+    def more(self, tally: Tally, units: Units) -> bool:
+        """Whether these may be stopped too, beyond those in the tally; if so they are added to it."""
 
     def pushes(self, units: Units) -> bool:
         """Whether somebody would end below its allocatable share."""
@@ -168,6 +191,7 @@ class Search:
         ledger, workload = self.ledger, self.request.workload
         stage = self.request.eligible
         chosen: list[Unit] = []
+        tally = Tally()
         heap: list[tuple[tuple[object, ...], int, list[Unit]]] | None = None
         asked = None
         for pod in self.request.pods:
@@ -178,7 +202,7 @@ class Search:
                     offers = ((order, self._offer(ledger.spots[order], by_spot[order], pod.request)) for order in by_spot)
                     heap = [(self.key(offer), order, offer) for order, offer in offers if offer and order in stage]
                     heapify(heap)
-                taken = self._best_offer(heap, chosen, by_spot, pod.request)
+                taken = self._best_offer(heap, tally, by_spot)
                 if taken is None:
                     return None
                 spot, offer = taken
@@ -198,9 +222,8 @@ class Search:
     def _best_offer(
         self,
         heap: list[tuple[tuple[object, ...], int, list[Unit]]],
-        chosen: list[Unit],
+        tally: Tally,
         by_spot: dict[int, list[Unit]],
-        asked: object,
     ) -> tuple[Spot, list[Unit]] | None:
         """The best offer that still stands and is legal together with what was chosen."""
         while heap:
@@ -211,7 +234,7 @@ class Search:
                 if again:
                     heappush(heap, (self.key(again), order, again))
                 continue
-            if self.rules.legal([*chosen, *offer]):
+            if self.rules.more(tally, offer):
                 return spot, offer
         return None
 

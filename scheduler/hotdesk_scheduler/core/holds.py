@@ -13,6 +13,7 @@ from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.sentences import Cluster
 
 
@@ -27,9 +28,14 @@ def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
             seen.add(workload_id)
             found.append(Hold(workload_id, reason, len(found) + 1))
 
+    leaving: dict[int, list[Seat]] = {}
+    for seat in ledger.seats.values() if ledger.nominated else ():
+        if seat.rooms == NOW:
+            leaving.setdefault(seat.spot.order, []).append(seat)
     for seat in sorted(ledger.nominated.values(), key=lambda s: (s.workload.created_at, s.workload.name, s.pod.index)):
-        if seat.pod.state is PodState.PENDING and not _has_minimum(ledger, seat.workload):
-            hold(seat.workload.id, _waiting(ledger, seat))
+        if seat.pod.state is PodState.PENDING and seat.workload.id not in seen and not _has_minimum(ledger, seat.workload):
+            others = [s for s in leaving.get(seat.spot.order, ()) if s.workload.id != seat.workload.id]
+            hold(seat.workload.id, sentences.waiting_for_release(seat, others))
     cluster = Cluster(ledger)
     why: dict[tuple[str, int], Reason] = {}
     for request in waiting_line(ledger, requests):
@@ -76,11 +82,6 @@ def reason_for(cluster: Cluster, request: Request) -> Reason:
     if protected and protected[0] > cluster.ledger.now:
         return sentences.protected(*protected, cluster.ledger)
     return sentences.no_room(cluster, request)
-
-
-def _waiting(ledger: Ledger, seat: Seat) -> Reason:
-    leaving = [s for s in ledger.seats.values() if s.rooms == 1 and s.spot is seat.spot and s.workload.id != seat.workload.id]
-    return sentences.waiting_for_release(seat, leaving)
 
 
 def _outside(ledger: Ledger, workload: Workload) -> Reason | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from hotdesk_scheduler.core import limits, stops
 from hotdesk_scheduler.core.allocate import fit, minimum_runs
-from hotdesk_scheduler.core.choice import Search, Units, few
+from hotdesk_scheduler.core.choice import Search, Tally, Units, few
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.reclaim import may_evict
@@ -31,6 +31,11 @@ class PreemptRules:
                 if ends > account.limit[r] or ends > max(before, account.share[r]):
                     return False
         return limits.over_fixed_quota(request) is None
+
+    def more(self, tally: Tally, units: Units) -> bool:
+        """Stopping more only lets the project end lower: the whole set is judged in the end."""
+        tally.add(units)
+        return True
 
     def pushes(self, units: Units) -> bool:
         return False

@@ -16,7 +16,7 @@ from itertools import islice
 from hotdesk_scheduler.core import limits, stops
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit, minimum_runs
-from hotdesk_scheduler.core.choice import MOST_SETS, Search, Units, few, larger
+from hotdesk_scheduler.core.choice import MOST_SETS, Search, Tally, Units, few, larger
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.order import Line, ratio
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED
@@ -77,6 +77,30 @@ class ReclaimRules:
                 if id(account) not in compared:
                     compared[id(account)] = (account, by_quota)
         return all(self._may_lose(account, victims[id(account)][1], by_quota) for account, by_quota in compared.values())
+
+    def more(self, tally: Tally, units: Units) -> bool:
+        """Judged on the sums alone; the whole set is judged once more in the end."""
+        largest = dict(tally.largest)
+        tally.add(units)
+        for project in {id(unit.account): unit.account for unit in units}.values():
+            mine, theirs = branches(self.account, project)
+            ends = self.ends(mine, tally.freed)
+            by_quota = all(ends[r] <= mine.quota[r] for r in self.request.asked)
+            if not all(self._may_lose_sum(account, tally, by_quota) for account in _path(project, theirs)):
+                tally.add(units, -1)
+                tally.largest = largest
+                return False
+        return True
+
+    def _may_lose_sum(self, account: Account, tally: Tally, by_quota: bool) -> bool:
+        freed, largest = tally.freed[id(account)], tally.largest[id(account)]
+        least = account.quota if by_quota else account.share
+        asked = self.request.asked
+        if not any(account.allocated[r] - freed[r] + largest[r] > least[r] for r in asked if freed[r]):
+            return False
+        return by_quota or all(
+            account.allocated[r] - freed[r] >= account.quota[r] for r in asked if freed[r] and account.quota[r] < UNLIMITED
+        )
 
     def _within_limits(self, freed: dict[int, list[int]]) -> bool:
         for account in self.account.path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hotdesk_scheduler.core import limits
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.ledger import Ledger, Seat
-from hotdesk_scheduler.core.model import Workload
+from hotdesk_scheduler.core.model import WHOLE_GPU, Workload
 from hotdesk_scheduler.core.quantities import CPU, GPU, MEMORY, UNLIMITED, amount_words, gpu_words, gpus
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.requests import Request
@@ -211,7 +211,8 @@ def _share_reached(cluster: Cluster, request: Request) -> Reason:
     with_own = f"project {account.name} may have {gpu_words(share)} now (quota {gpus(account.quota[GPU])}) and uses {gpus(used)}"
     sentence = (
         f"The fair share is reached: {with_own}; this asks for {_asks(request)}. The rest is held by {held_by}. "
-        f"It starts when {gpu_words(request.ask[GPU])} {'becomes' if request.ask[GPU] <= 1000 else 'become'} free, or when other projects ask for less."
+        f"It starts when {gpu_words(request.ask[GPU])} {'becomes' if request.ask[GPU] <= WHOLE_GPU else 'become'} free, "
+        "or when other projects ask for less."
     )
     numbers: dict[str, int | str] = {"asked": request.ask[GPU], "fair_share": share, "used": used}
     if account.quota[GPU] < UNLIMITED:

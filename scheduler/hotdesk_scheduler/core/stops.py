@@ -9,6 +9,7 @@ from hotdesk_scheduler.core.plan import Stop
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED, amount_words, gpus
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.requests import Request
+from hotdesk_scheduler.core.victims import Unit
 
 
 def _carry_out(search: Search, units: Units) -> None:
@@ -46,7 +47,7 @@ def commit_reclaim(search: Search, units: Units) -> None:
             f"{mine.name} goes from {gpus(mine_before)} to {gpus(mine.allocated[r])} of the {_may_have(mine.share[r])} it may have. "
             "It is queued again and keeps its place by age."
         )
-        _record(ledger, unit.seats[0].workload, units, Reason(ReasonCode.RECLAIMED, sentence, tuple(sorted(numbers.items()))), request)
+        _record(ledger, unit, Reason(ReasonCode.RECLAIMED, sentence, tuple(sorted(numbers.items()))), request)
 
 
 def commit_preempt(search: Search, units: Units) -> None:
@@ -63,14 +64,12 @@ def commit_preempt(search: Search, units: Units) -> None:
             "by_priority": request.workload.priority,
             "priority": unit.workload.priority,
         }
-        _record(ledger, unit.workload, units, Reason(ReasonCode.PREEMPTED, sentence, tuple(sorted(numbers.items()))), request)
+        _record(ledger, unit, Reason(ReasonCode.PREEMPTED, sentence, tuple(sorted(numbers.items()))), request)
 
 
-def _record(ledger: Ledger, workload: Workload, units: Units, reason: Reason, request: Request) -> None:
-    for unit in units:
-        if unit.workload is workload:
-            for seat in unit.seats:
-                ledger.record_stop(seat, reason, request.workload.id)
+def _record(ledger: Ledger, unit: Unit, reason: Reason, request: Request) -> None:
+    for seat in unit.seats:
+        ledger.record_stop(seat, reason, request.workload.id)
 
 
 def _finite(amount: int) -> int | str:

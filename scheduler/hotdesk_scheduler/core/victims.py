@@ -67,11 +67,19 @@ class Pools:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        ordered = sorted(ledger.snapshot.workloads, key=lambda w: (w.created_at, w.name, w.id))
-        self._seniority = {workload.id: i for i, workload in enumerate(ordered)}
+        self._built = False
+        self._seniority: dict[str, int] = {}
         self._units: dict[str, list[Unit]] = {}
+        self._largest: dict[str, int] = {}
         self._first: dict[str, int] = {}
         self._seats: dict[str, list[Seat]] = {}
+
+    def _build(self) -> None:
+        """Only when somebody may take something from others: mostly nobody may."""
+        self._built = True
+        ledger = self.ledger
+        ordered = sorted(ledger.snapshot.workloads, key=lambda w: (w.created_at, w.name, w.id))
+        self._seniority = {workload.id: i for i, workload in enumerate(ordered)}
         for seat in ledger.seats.values():
             if seat.rooms == BOTH and seat.workload.preemptible:
                 self._seats.setdefault(seat.workload.id, []).append(seat)
@@ -118,6 +126,8 @@ class Pools:
 
     def add(self, workload: Workload) -> None:
         """Something this step started on what was free."""
+        if not self._built:
+            return
         seats = [seat for pod in workload.pods if (seat := self.ledger.seats.get((workload.id, pod.index))) and seat.rooms == BOTH]
         if not workload.preemptible or not seats:
             return
@@ -129,6 +139,8 @@ class Pools:
 
     def of(self, project: str) -> Iterator[Unit]:
         """Units of the project that still run, in order of preference."""
+        if not self._built:
+            self._build()
         units = self._units.get(project, ())
         ledger = self.ledger
         for i in range(self._first.get(project, 0), len(units)):
