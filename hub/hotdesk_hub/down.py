@@ -23,10 +23,10 @@ def down(state: State, say: Say) -> int:
         return 0
     ended = []
     if _stop(state.hub_process, grace_s=STOP_TIMEOUT_S):  # first, so that nobody restarts what is ended next
-        ended.append("hub")
+        ended.append("hub, proxy and scheduler")
     _stop(state.front_process, grace_s=5)
     if _stop(state.proxy_process, grace_s=5):
-        ended.append("proxy")
+        ended.append("a left-over proxy")
     workspaces = stop_workspaces(state)
     if workspaces:
         ended.append(f"{workspaces} workspace{'s' if workspaces != 1 else ''}")

@@ -33,6 +33,7 @@ def services(*, port: int, command: list[str], scheduler_token: str, spawner_tok
             "api_token": scheduler_token,
             "environment": scheduler_environment(),
             "oauth_no_confirm": True,
+            "display": False,  # in the hub's menu once it has pages
         },
         {"name": SPAWNER_SERVICE, "api_token": spawner_token, "display": False},
     ]

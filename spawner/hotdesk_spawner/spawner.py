@@ -61,6 +61,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         self._grant: Grant | None = None
         self._exit_status: int | None = None
         self._asked_to_stop = False
+        self._typed: dict[str, Any] = {}
 
     @property
     def client(self) -> AsyncClient:
@@ -100,15 +101,20 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         return {"numbers": form.numbers(project), "starts_now": plan.starts_now, "sentence": form.plan_in_words(plan)}
 
     def _last_choice(self) -> Mapping[str, Any]:
+        if self._typed:  # it was refused just now, and is shown again to be corrected
+            typed, self._typed = self._typed, {}
+            return typed
         saved = getattr(getattr(self, "orm_spawner", None), "user_options", None)
         return saved if isinstance(saved, Mapping) else {}
 
     def _read_form(self, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        chosen: dict[str, Any] = {}
         try:
             chosen = options.from_form(fields)
             options.read(chosen, projects=self.groups or [str(chosen.get("project", ""))])
         except HotdeskError as error:
             if not (self.user.admin and error.field == "project"):  # an admin may use projects without being in their groups
+                self._typed = chosen
                 raise refusal(error) from error
         return chosen
 

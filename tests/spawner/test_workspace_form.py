@@ -62,6 +62,10 @@ def test_who_is_in_no_project_reads_it_there() -> None:
     assert "You are in no project" in form.render([], user="eve", last={})
 
 
-def test_a_plan_that_waits_says_what_would_help() -> None:
-    plan = Explanation(sentence="team-a has used its quota.", starts_now=False, what_would_help="Ask for 0.5.")
-    assert form.plan_in_words(plan) == "team-a has used its quota. Ask for 0.5."
+def test_a_plan_says_whether_it_starts_now_and_what_would_help_once() -> None:
+    waits = Explanation(sentence="team-a has used its quota.", starts_now=False, what_would_help="Ask for 0.5.")
+    assert form.plan_in_words(waits) == "Will wait: team-a has used its quota. Ask for 0.5."
+    said = Explanation(sentence="team-a has used its quota. Ask for 0.5.", starts_now=False, what_would_help="Ask for 0.5.")
+    assert form.plan_in_words(said) == "Will wait: team-a has used its quota. Ask for 0.5."
+    assert form.plan_in_words(Explanation(sentence="Starts now on node-1.", starts_now=True)) == "Starts now on node-1."
+    assert form.plan_in_words(Explanation(sentence="On node-1.", starts_now=True)) == "Starts now. On node-1."
