@@ -190,6 +190,28 @@ async def test_a_stuck_supervisor_is_killed_when_it_is_overdue(local: Local, mon
     assert processes.identify(child) is None
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("after_s", [0.0, 0.005, 0.01, 0.02, 0.04, 0.08])
+async def test_a_supervisor_killed_at_any_moment_never_leaves_a_job_running_unseen(local: Local, after_s: float) -> None:
+    """It ran at most once, ends in an honest state, and nothing of it is left."""
+    workload_id = await local.submit("job", command=["sh", "-c", 'echo run >> "$HOME/runs"; setsid sleep 708.5 & wait'])
+    await local.start(workload_id)
+    token = local.engine._state.runs[workload_id, 0].token
+    shim = await eventually(lambda: processes.supervisors().get(token), "the supervisor")
+    await asyncio.sleep(after_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(shim.pid, signal.SIGKILL)
+    ended = {PodState.LOST, PodState.FAILED}
+    with contextlib.suppress(AssertionError):
+        await eventually(lambda: local.pod(workload_id).state in ended, within_s=3)
+    if local.pod(workload_id).state not in ended:  # the kill met the short-lived starter, not the supervisor itself
+        assert local.pod(workload_id).state is PodState.RUNNING
+        os.kill(_ids(local, workload_id)[0], signal.SIGKILL)
+        await local.until(workload_id, PodState.LOST)
+    await eventually(lambda: not _sleepers("708.5"), "every program being gone")
+    assert _times_run(local) <= 1
+
+
 SCHEDULER = """
     import asyncio, sys, time
     from pathlib import Path
