@@ -22,11 +22,11 @@ from hotdesk_scheduler.core.plan import Finish, Hold, LifecycleDecision, Move, N
 from hotdesk_scheduler.core.quantities import gpus
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.fake import FakeEngine
+from hotdesk_scheduler.expectations import Json, Matcher, gpu_out, reason_out
 from hotdesk_scheduler.scenarios import EPOCH, World, read_policy, read_workload
 
 MOST_CYCLES = 60
 CYCLE_S = 1.0
-Json = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -233,14 +233,104 @@ class Run:
     # --- matching ----------------------------------------------------------------------------------------------------------------
 
     def _match(self, expect: Json) -> None:
-        for failure in Matcher(self).failures(expect):
+        for failure in Matcher(self.world, self.stopped).failures(expect):
             if failure not in self.outcome.failures:
                 self.outcome.failures.append(failure)
 
     def _finish(self) -> None:
         """Final states, for `--json`."""
         quotas = {p.name: p.gpu.quota for p in self.engine.snapshot().projects}
-        matcher = Matcher(self)
+        matcher = Matcher(self.world, self.stopped)
+        self.outcome.pods = matcher.pods
+        for workload in self.world.all():
+            reason = self.holds.get(workload.id) or workload.phase_reason
+            self.outcome.workloads[workload.name] = {
+                "state": matcher.state(workload.name),
+                "project": workload.project,
+                "reason": reason_out(reason),
+            }
+        for name, quota in quotas.items():
+            self.outcome.projects[name] = {
+                "gpu_millis": matcher.gpu_millis(name),
+                "quota_millis": quota,
+                "fair_share_millis": self.fair.get(name),
+            }
+
+
+def play(self, cycles: int | None) -> Outcome:
+        """Steps, each settled; or a number of cycles, matched, and matched again after each of the stable ones."""
+        if "steps" in self.scenario:
+            await self.settle()
+            for step in self.scenario["steps"]:
+                await self._step(step)
+        else:
+            await self._cycles(cycles if cycles is not None else int(self.scenario.get("cycles", 2)))
+        self._finish()
+        return self.outcome
+
+    async def _cycles(self, cycles: int) -> None:
+        expect = self.scenario.get("expect") or {}
+        for _ in range(cycles):
+            await self.cycle()
+        self._match(expect)
+        for _ in range(int(self.scenario.get("stable_cycles", 0))):
+            await self.cycle()
+            self._match(expect)
+
+    async def settle(self) -> None:
+        for _ in range(MOST_CYCLES):
+            if not await self.cycle():
+                return
+        self.outcome.failures.append(f"does not come to rest within {MOST_CYCLES} cycles")
+
+    async def _step(self, step: Json) -> None:
+        for verb, value in step.items():
+            if verb == "expect":
+                self._match(value)
+                continue
+            await self._do(verb, value)
+            await self.settle()
+
+    async def _do(self, verb: str, value: Any) -> None:
+        self.engine.now = self.now
+        if verb == "submit":
+            workload = read_workload(value, now=self.now, age_s=0.0)
+            await self.engine.submit(self.world.adopt(workload), self.world.spec)
+        elif verb == "delete":
+            for name in value:
+                await self._delete(name)
+        elif verb == "complete":
+            for name in value:
+                workload = self.world.named(name)
+                for pod in workload.pods:
+                    if pod.state is PodState.RUNNING:
+                        self.engine.exit_pod(workload.id, pod.index)
+        elif verb == "delete_one_running":
+            running = [w for w in self.engine.snapshot().workloads if w.project == value and lifecycle.status(w) == "Running"]
+            if running:
+                await self._delete(max(running, key=lambda w: (w.created_at, w.name)).name)
+        elif verb == "node_lost":
+            self.engine.lose_node(value)
+        elif verb == "advance_s":
+            self.now += value
+        else:
+            raise SystemExit(f"Scenario {self.outcome.name}: there is no step {verb!r}.")
+
+    async def _delete(self, name: str) -> None:
+        reason = Reason(ReasonCode.OWNER_DELETED, "It was deleted by its owner.")
+        await self.engine.set_phase(self.world.named(name).id, Phase.DELETING, reason, self.now)
+
+    # --- matching ----------------------------------------------------------------------------------------------------------------
+
+    def _match(self, expect: Json) -> None:
+        for failure in Matcher(self.world, self.stopped).failures(expect):
+            if failure not in self.outcome.failures:
+                self.outcome.failures.append(failure)
+
+    def _finish(self) -> None:
+        """Final states, for `--json`."""
+        quotas = {p.name: p.gpu.quota for p in self.engine.snapshot().projects}
+        matcher = Matcher(self.world, self.stopped)
         self.outcome.pods = matcher.pods
         for workload in self.world.all():
             reason = self.holds.get(workload.id) or workload.phase_reason

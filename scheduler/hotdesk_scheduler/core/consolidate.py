@@ -32,13 +32,17 @@ Key = tuple[int, int, int, float, tuple[tuple[str, int], ...]]
 def consolidate(ledger: Ledger, requests: Requests, *, within_share: bool) -> None:
     """Make holes, in order, for those that stay within their allocatable share, or for the rest."""
     no_hole: set[int] = set()
+    not_now: set[tuple[str, int]] = set()
 
     def skip(request: Request) -> bool:
         key = (request.workload.id, request.pods[0].index)
-        return request.surplus or request.shape in no_hole or key in ledger.seats or key in ledger.nominated
+        if request.shape in no_hole or (request.account.name, request.shape) in not_now:
+            return True
+        return request.surplus or key in ledger.seats or key in ledger.nominated
 
     for request in Line(requests.by_project, skip):
         if not limits.may_start(request) or limits.stays_within_share(request) is not within_share:
+            not_now.add((request.account.name, request.shape))
             continue
         if fit(ledger, request):
             continue

@@ -67,6 +67,8 @@ class Ledger:
         self.moved: dict[str, bool] = {}
         self.protected: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}
         self.releasing = 0
+        self.lowest: dict[str, int] = {}
+        """A lower bound of the priorities of preemptible work that runs, by project: most preemptions are refused by it alone."""
         self._log: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         for workload in snapshot.workloads:
             self._take_in(workload)
@@ -120,7 +122,12 @@ class Ledger:
         else:
             self.seats[workload.id, pod.index] = seat
             self.releasing += rooms == NOW
+            self._bound_priority(workload)
         return amount
+
+    def _bound_priority(self, workload: Workload) -> None:
+        if workload.preemptible and workload.priority < self.lowest.get(workload.project, workload.priority + 1):
+            self.lowest[workload.project] = workload.priority
 
     # --- changes -----------------------------------------------------------------------------------------------------------------
 
@@ -167,6 +174,7 @@ class Ledger:
 
     def _seat_started(self, workload: Workload, pod: Pod, placement: Placement, spot: Spot, amount: Vector) -> None:
         key = (workload.id, pod.index)
+        self._bound_priority(workload)
         self._set(self.seats, key, Seat(workload, pod, placement, spot, BOTH, amount, started_now=True))
         self._set(self.decisions, (*key, "start"), Start(workload.id, pod.index, placement))
 
@@ -181,6 +189,7 @@ class Ledger:
         spot = self.spot_of[placement.node]
         amount = held(pod.request, placement)
         key = (workload.id, pod.index)
+        self._bound_priority(workload)
         self._room(spot, LATER, placement, pod, 1)
         self._charge(workload, amount, 1)
         self._set(self.nominated, key, Seat(workload, pod, placement, spot, LATER, amount))

@@ -72,6 +72,8 @@ def preempt(ledger: Ledger, requests: Requests, pools: Pools) -> None:
 
 def _preempt_for(ledger: Ledger, request: Request, pools: Pools) -> bool:
     rules = PreemptRules(request)
+    if ledger.lowest.get(request.workload.project, request.workload.priority) >= request.workload.priority:
+        return False
     if limits.over_fixed_quota(request) is not None:
         return False
     search = Search(ledger, request, rules)
