@@ -69,7 +69,7 @@ class Desk:
             clock=clock,
             tick_s=tick_s,
             announce=self.announce,
-            after_pass=self.refresh,
+            after_pass=self._after_pass,
             observe_s=self.metrics.observe_pass,
         )
         self.seed_marker = seed_marker
@@ -105,6 +105,13 @@ class Desk:
             self._progress.pop(view.id, None)
         self.feed.workloads(snapshot.version, changed, removed)
         self.workspaces.wake()
+
+    def _after_pass(self) -> None:
+        """Views are made when somebody looks or listens: a queue that moves up renews all of its places."""
+        if len(self.feed):
+            self.refresh()
+        else:
+            self.workspaces.wake()
 
     def announce(self, event: Event) -> None:
         self.records.add(event)
