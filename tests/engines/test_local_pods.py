@@ -251,6 +251,15 @@ async def test_several_pods_of_one_workload_run_side_by_side(local: Local) -> No
     assert [pod.state for pod in workload.pods] == [PodState.RUNNING, PodState.STOPPED, PodState.RUNNING]
 
 
+async def test_a_pod_keeps_the_files_of_its_last_two_attempts(local: Local) -> None:
+    workload_id = await local.submit("job", command=["true"])
+    for _ in range(4):
+        await local.start(workload_id)
+        await local.until(workload_id, PodState.SUCCEEDED)
+        await local.engine.requeue_pod(workload_id, 0)
+    assert sorted(path.name for path in local.run_dir(workload_id).parent.iterdir()) == ["2", "3"]
+
+
 def _sleepers(seconds: str) -> list[int]:
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):

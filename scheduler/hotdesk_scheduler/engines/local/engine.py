@@ -174,7 +174,7 @@ class LocalEngine:
                 )
             return Batch(projects={name: None}, changes=[Change("project", sentence=name)])
 
-        await self._journal.write(build)
+        await self._journal.write(build, frees=True)
 
     async def put_department(self, department: Department) -> None:
         def build() -> Batch | None:
@@ -218,7 +218,7 @@ class LocalEngine:
             new = transitions.in_phase(workload, phase, reason, now)
             return Batch(workloads={workload_id: new}, changes=[Change("updated", workload_id=workload_id)])
 
-        await self._journal.write(build)
+        await self._journal.write(build, frees=True)
 
     async def forget(self, workload_id: str) -> None:
         left: list[tuple[Key, Path, Run]] = []
@@ -232,7 +232,7 @@ class LocalEngine:
                     left.append((key, self._pods.run_dir(key, pod), run))
             return Batch(workloads={workload_id: None}, changes=[Change("removed", workload_id=workload_id)])
 
-        if await self._journal.write(build):
+        if await self._journal.write(build, frees=True):
             self._grants.drop(workload_id)
             chore = asyncio.get_running_loop().create_task(self._clean_up(workload_id, left))
             self._chores.add(chore)
@@ -281,7 +281,7 @@ class LocalEngine:
                 workloads={workload_id: transitions.with_pod(workload, stopped, now)}, changes=[Change("updated", workload_id, index)]
             )
 
-        changed = await self._journal.write(build)
+        changed = await self._journal.write(build, frees=True)
         run = self._state.runs.get((workload_id, index))
         if changed and run and self._workload(workload_id).kind is not Kind.WORKSPACE:
             self._pods.stop((workload_id, index), run.token, grace_s)
@@ -304,7 +304,7 @@ class LocalEngine:
             new = transitions.with_pod(workload, transitions.again(pod), time.time())
             return Batch(workloads={workload_id: new}, changes=[Change("updated", workload_id, index)])
 
-        await self._journal.write(build)
+        await self._journal.write(build, frees=True)
 
     async def report_pod(self, workload_id: str, index: int, state: PodState, now: float, exit_code: int | None = None) -> None:
         def build() -> Batch | None:
@@ -321,7 +321,7 @@ class LocalEngine:
             kind = "released" if ended is PodState.STOPPED else "exited"
             return Batch(workloads={workload_id: transitions.ended(workload, pod, now)}, changes=[Change(kind, workload_id, index)])
 
-        if await self._journal.write(build) and state is not PodState.RUNNING:
+        if await self._journal.write(build, frees=True) and state is not PodState.RUNNING:
             await self._close_sessions((workload_id, index))
 
     # inside a pod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,7 @@ class Grants:
         home = self.home(workload.user)
         run_dir = self.run_dir((workload.id, pod.index), pod)
         runs.make_private(run_dir)
+        _forget_attempts(run_dir.parent, before=pod.attempt - 1)
         program = run_dir / "program" if spec.program is not None else None
         if program is not None:
             runs.write_private(program, (spec.program or "").encode())
@@ -137,3 +139,10 @@ class Grants:
             used = {one.name: usage.simulated(one.name, self._backend.devices(one.name), self._state.holding()) for one in self.nodes}
             self._usage = (self._state.version, used)
         return used.get(node, ())
+
+
+def _forget_attempts(directory: Path, *, before: int) -> None:
+    """A pod keeps the files of its last two attempts: this one's, and those that say why there is this one."""
+    for old in directory.iterdir():
+        if old.name.isdigit() and int(old.name) < before:
+            shutil.rmtree(old, ignore_errors=True)

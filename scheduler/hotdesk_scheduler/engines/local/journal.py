@@ -62,33 +62,43 @@ class Journal:
         for listener in tuple(self.listeners):
             listener.heard.put_nowait(change)
 
-    async def write(self, build: Build) -> bool:
-        """Build the batch on the state as it is when our turn comes, and commit it. False if there was nothing to do."""
-        task = asyncio.ensure_future(self._write(build))
+    async def write(self, build: Build, *, frees: bool = False) -> bool:
+        """Build the batch on the state as it is when our turn comes, and commit it. False if there was nothing to do.
+
+        `frees`: what stops or removes something. It may use the space kept for a full disk, so that one can always make room.
+        """
+        task = asyncio.ensure_future(self._write(build, frees=frees))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         return await asyncio.shield(task)
 
-    async def _write(self, build: Build) -> bool:
+    async def _write(self, build: Build, *, frees: bool) -> bool:
         async with self._turn:
             batch = build()
             if batch is None:
                 return False
-            await asyncio.get_running_loop().run_in_executor(self._thread, self.state.write, batch)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, batch, frees)
             self.state.apply(batch)
             for change in batch.changes:
                 self.tell(change)
             return True
+
+    def _commit(self, batch: Batch, frees: bool) -> None:
+        try:
+            self.state.write(batch)
+        except Unavailable:
+            if not (frees and self.state.free_reserve()):
+                raise
+            self.state.write(batch)
+        else:
+            self.state.keep_reserve()
 
     async def write_surely(self, build: Build, *, what: str, about: Change) -> bool:
         """For facts (a pod has ended): they are written in the end, whatever the disk says meanwhile. What it says is told once."""
         attempt = 0
         while True:
             try:
-                done = await self.write(build)
-                if attempt:
-                    self.state.keep_reserve()
-                return done
+                return await self.write(build, frees=True)
             except Unavailable as error:
                 if attempt == 0:
                     self.tell(
@@ -99,6 +109,5 @@ class Journal:
                             f"{what} is not recorded yet and is tried again: {error.sentence}",
                         )
                     )
-                    self.state.free_reserve()
                 await asyncio.sleep(RETRY_S[min(attempt, len(RETRY_S) - 1)])
                 attempt += 1

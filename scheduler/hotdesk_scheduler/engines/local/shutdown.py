@@ -14,6 +14,7 @@ from hotdesk_scheduler.engines.local.devices import NoDevices
 from hotdesk_scheduler.engines.local.engine import LocalConfig, LocalEngine
 
 STOPPED = Reason(ReasonCode.OWNER_STOPPED, "Hotdesk was shut down; this starts again with it.")
+STOPPED_WORKSPACE = Reason(ReasonCode.OWNER_STOPPED, "Hotdesk was shut down; start the workspace again from the hub.")
 
 
 def stop_everything(state_dir: Path, *, grace_s: float = 10.0) -> int:
@@ -29,8 +30,9 @@ async def _stop(engine: LocalEngine, grace_s: float) -> int:
         listener = engine.changes()
         pods = _holding(engine)
         for workload, index in pods:
-            await engine.stop_pod(workload.id, index, STOPPED, grace_s, time.time())
-            if workload.kind is Kind.WORKSPACE:  # the hub that ran it is down: its process is gone
+            hosted = workload.kind is Kind.WORKSPACE
+            await engine.stop_pod(workload.id, index, STOPPED_WORKSPACE if hosted else STOPPED, grace_s, time.time())
+            if hosted:  # the hub that ran it is down: its process is gone
                 await engine.report_pod(workload.id, index, PodState.STOPPED, time.time())
         try:
             async with asyncio.timeout(grace_s + 30):

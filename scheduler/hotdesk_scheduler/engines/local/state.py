@@ -8,6 +8,7 @@ so a new optional field there needs no new column here. synchronous=FULL: what w
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ T = TypeVar("T")
 Key = tuple[str, int]
 SCHEMA = 1
 RESERVE_BYTES = 4 * 2**20
+RESERVE_AGAIN_S = 10.0
 
 _meta = sa.MetaData()
 _facts = sa.Table("facts", _meta, sa.Column("name", sa.String, primary_key=True), sa.Column("value", sa.Integer))
@@ -84,9 +86,20 @@ class State:
         self.departments: dict[str, Department] = {}
         self.names: dict[tuple[str, str], str] = {}
         self._database: sa.Engine | None = None
+        self._has_reserve = False
+        self._reserve_tried_at = -RESERVE_AGAIN_S
 
     def open(self) -> None:
         """Create or read everything back. Raises `Unavailable` when that cannot be."""
+        try:
+            self._open()
+        except Unavailable:
+            if not self.free_reserve():
+                raise
+            self._open()  # SQLite needs a few pages to open at all
+        self.keep_reserve()
+
+    def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite keeps this mode for its -wal and -shm
@@ -98,8 +111,8 @@ class State:
                 _meta.create_all(connection)
                 self._read(connection)
         except (sa.exc.DBAPIError, OSError) as error:
+            self.close()
             raise _unavailable(error, self.path) from error
-        self.keep_reserve()
 
     def close(self) -> None:
         if self._database is not None:
@@ -210,18 +223,22 @@ class State:
 
     def keep_reserve(self) -> None:
         """A file of a few MiB that `free_reserve` gives back to a full disk, so that the ends of pods can still be recorded."""
+        if self._has_reserve or time.monotonic() - self._reserve_tried_at < RESERVE_AGAIN_S:
+            return
+        self._reserve_tried_at = time.monotonic()
         try:
-            if not self.reserve.exists() or self.reserve.stat().st_size < RESERVE_BYTES:
-                descriptor = os.open(self.reserve, os.O_WRONLY | os.O_CREAT, 0o600)
-                try:
-                    os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
-                finally:
-                    os.close(descriptor)
+            descriptor = os.open(self.reserve, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+            finally:
+                os.close(descriptor)
+            self._has_reserve = True
         except OSError:
-            self.free_reserve()  # the disk is full now; it is made again after the next write that succeeds
+            self.free_reserve()  # the disk is full now; it is made again after a later write that succeeds
 
     def free_reserve(self) -> bool:
         """True if there was something to free."""
+        self._has_reserve = False
         try:
             had = self.reserve.stat().st_size > 0
             self.reserve.unlink()
