@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -237,6 +238,9 @@ def _quiet_pipe() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a log or name the terminal's encoding lacks is no reason to fail
     program = Path(sys.argv[0]).name
     session = Session(ask=ask, word=program if program in ("runai", "hotdesk") else "runai")
     screen = Screen()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -104,3 +105,20 @@ def test_what_is_started_often_loads_little(statement: str, heavy: list[str]) ->
     code = f"import sys; {statement}; print(sorted(set({heavy!r}) & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert shown.stdout.strip() == "[]", shown.stderr
+
+
+def test_only_magics_and_widgets_know_ipython() -> None:
+    folder = ROOT / "extension" / "hotdesk"
+    knowing = {
+        path.stem
+        for path in folder.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.match(r"\s*(from|import) (IPython|ipywidgets)", line)
+    }
+    assert knowing == {"magics", "widgets"}
+
+
+def test_rendering_reads_no_clock_and_does_no_io() -> None:
+    folder = ROOT / "extension" / "hotdesk" / "render"
+    for path in folder.glob("*.py"):
+        assert not re.search(r"^(import|from) (time|os|sys|httpx|pathlib)\b", path.read_text(), re.MULTILINE), path

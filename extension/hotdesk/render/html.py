@@ -8,17 +8,19 @@ from hotdesk.render.view import Block, Cell, Facts, Lines, Table, Tone, View, pr
 
 COLOURS: dict[Tone, str] = {
     "": "",
-    "good": "color:#1a7f37;font-weight:600",
-    "wait": "color:#9a6700;font-weight:600",
-    "bad": "color:#cf222e;font-weight:600",
-    "done": "color:#0969da;font-weight:600",
+    "good": "color:var(--jp-success-color0,#1a7f37);font-weight:600",
+    "wait": "color:var(--jp-warn-color0,#9a6700);font-weight:600",
+    "bad": "color:var(--jp-error-color1,#cf222e);font-weight:600",
+    "done": "color:var(--jp-info-color0,#0969da);font-weight:600",
     "dim": "opacity:.65",
     "strong": "font-weight:600",
 }
 BADGE = "background:#ffbf00;color:#3d2c00;border-radius:3px;padding:0 .4em;font-size:85%;font-weight:600;white-space:nowrap"
 TH = "text-align:left;padding:.25em .8em .25em 0;border-bottom:1px solid #8886;font-weight:600;white-space:nowrap"
 TD = "text-align:left;padding:.2em .8em .2em 0;vertical-align:top"
-OUTER = "font-size:13px;line-height:1.4"
+OUTER = "font-size:13px;line-height:1.4;overflow-x:auto"
+TABLE = "border-collapse:collapse;color:inherit;font-size:inherit"
+SHORT = 48
 
 
 def error(sentence: str, next_step: str | None = None) -> str:
@@ -28,7 +30,7 @@ def error(sentence: str, next_step: str | None = None) -> str:
 
 def _bar(share: float, text: str) -> str:
     percent = max(0.0, min(1.0, share)) * 100
-    colour = "#cf222e66" if share > 1 else "#2da44e66"
+    colour = "#bf870077" if share > 1 else "#2da44e66"  # more than the quota is borrowed, not wrong
     return (
         f'<div style="background:linear-gradient(90deg,{colour} {percent:.0f}%,#8883 {percent:.0f}%);border-radius:3px;'
         f'padding:0 .5em;min-width:6em;white-space:nowrap">{text}</div>'
@@ -39,15 +41,23 @@ def cell_html(cell: Cell) -> str:
     text = escape(printable(cell.text)).replace("\n", "<br>")
     if cell.text.startswith(("http://", "https://")):
         text = f'<a href="{escape(cell.text, quote=True)}" target="_blank" rel="noopener noreferrer">{text}</a>'
-    if cell.tone:
+    if cell.tone and cell.bar is not None:
+        text = f'<span style="{COLOURS["strong"]}">{text}</span>'  # on a bar the bar is the colour
+    elif cell.tone:
         text = f'<span style="{COLOURS[cell.tone]}">{text}</span>'
     if cell.bar is not None:
         text = _bar(cell.bar, text)
     if cell.badge:
         text += f' <span class="hotdesk-badge" style="{BADGE}">{escape(cell.badge)}</span>'
     if cell.note:
-        text += f'<div class="hotdesk-note" style="{COLOURS["dim"]};font-size:90%">{escape(cell.note)}</div>'
+        text += f'<div class="hotdesk-note" style="{COLOURS["dim"]};font-size:90%;max-width:36em">{escape(printable(cell.note))}</div>'
     return text
+
+
+def _td(cell: Cell) -> str:
+    """Names and numbers stay on one line; sentences may wrap."""
+    one_line = "" if cell.note or len(cell.text) > SHORT else ";white-space:nowrap"
+    return f'<td style="{TD}{one_line}">{cell_html(cell)}</td>'
 
 
 def _block(block: Block) -> str:
@@ -55,14 +65,14 @@ def _block(block: Block) -> str:
         case Table():
             heading = f'<div style="font-weight:600;margin-top:.6em">{escape(block.heading)}</div>' if block.heading else ""
             head = "".join(f'<th style="{TH}">{escape(column)}</th>' for column in block.columns)
-            rows = "".join("<tr>" + "".join(f'<td style="{TD}">{cell_html(cell)}</td>' for cell in row) + "</tr>" for row in block.rows)
-            return f'{heading}<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+            rows = "".join("<tr>" + "".join(_td(cell) for cell in row) + "</tr>" for row in block.rows)
+            return f'{heading}<table style="{TABLE}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         case Facts():
             rows = "".join(
                 f'<tr><th style="{TD};font-weight:600;white-space:nowrap">{escape(name)}</th><td style="{TD}">{cell_html(cell)}</td></tr>'
                 for name, cell in block.pairs
             )
-            return f'<table style="border-collapse:collapse"><tbody>{rows}</tbody></table>'
+            return f'<table style="{TABLE}"><tbody>{rows}</tbody></table>'
         case Lines():
             return "".join(f"<div>{cell_html(cell)}</div>" for cell in block.lines)
 
