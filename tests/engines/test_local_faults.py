@@ -194,7 +194,8 @@ async def test_a_stuck_supervisor_is_killed_when_it_is_overdue(local: Local, mon
 @pytest.mark.parametrize("after_s", [0.0, 0.005, 0.01, 0.02, 0.04, 0.08])
 async def test_a_supervisor_killed_at_any_moment_never_leaves_a_job_running_unseen(local: Local, after_s: float) -> None:
     """It ran at most once, ends in an honest state, and nothing of it is left."""
-    workload_id = await local.submit("job", command=["sh", "-c", 'echo run >> "$HOME/runs"; setsid sleep 708.5 & wait'])
+    sleep = str(708.5 + after_s)
+    workload_id = await local.submit("job", command=["sh", "-c", f'echo run >> "$HOME/runs"; setsid sleep {sleep} & wait'])
     await local.start(workload_id)
     token = local.engine._state.runs[workload_id, 0].token
     shim = await eventually(lambda: processes.supervisors().get(token), "the supervisor")
@@ -208,7 +209,7 @@ async def test_a_supervisor_killed_at_any_moment_never_leaves_a_job_running_unse
         assert local.pod(workload_id).state is PodState.RUNNING
         os.kill(_ids(local, workload_id)[0], signal.SIGKILL)
         await local.until(workload_id, PodState.LOST)
-    await eventually(lambda: not _sleepers("708.5"), "every program being gone")
+    await eventually(lambda: not _sleepers(sleep), "every program being gone")
     assert _times_run(local) <= 1
 
 
@@ -235,8 +236,8 @@ SCHEDULER = """
 """
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03, 0.06, 0.1, 0.2])
-async def test_a_scheduler_killed_at_any_moment_of_starting_runs_every_job_once(tmp_path: Path, after_s: float) -> None:
+async def _killed_after(tmp_path: Path, after_s: float) -> Local:
+    """What a scheduler left that was killed so long after it began to start twelve jobs, opened by its successor."""
     script = tmp_path / "scheduler.py"
     script.write_text(textwrap.dedent(SCHEDULER))
     scheduler = subprocess.Popen(  # noqa: ASYNC220  # it is to be killed, not awaited
@@ -250,6 +251,34 @@ async def test_a_scheduler_killed_at_any_moment_of_starting_runs_every_job_once(
     scheduler.wait()
     local = Local(tmp_path)
     await local.engine.open()
+    return local
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.03, 0.06, 0.1])
+async def test_what_a_killed_scheduler_was_starting_can_be_stopped_at_once(tmp_path: Path, after_s: float) -> None:
+    local = await _killed_after(tmp_path, after_s)
+    try:
+        started = [one.id for one in local.engine.snapshot().workloads if one.pods[0].state is not PodState.PENDING]
+        for workload_id in started:
+            await local.stop(workload_id)
+        for workload_id in started:
+            await local.until(workload_id, PodState.STOPPED)
+        await asyncio.sleep(0.7)  # longer than anything that was on its way
+        assert not [process for process in psutil.process_iter() if _belongs_to(process, tmp_path)]
+    finally:
+        await local.engine.close()
+
+
+def _belongs_to(process: psutil.Process, directory: Path) -> bool:
+    try:
+        return process.environ().get("HOME", "").startswith(str(directory))
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03, 0.06, 0.1, 0.2])
+async def test_a_scheduler_killed_at_any_moment_of_starting_runs_every_job_once(tmp_path: Path, after_s: float) -> None:
+    local = await _killed_after(tmp_path, after_s)
     try:
         started = [one for one in local.engine.snapshot().workloads if one.pods[0].state is not PodState.PENDING]
         for workload in started:

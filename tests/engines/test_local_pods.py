@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -189,6 +190,20 @@ async def test_a_running_workload_that_is_forgotten_leaves_no_process_and_no_fil
     await local.engine.forget(workload_id)
     await eventually(lambda: not (local.state_dir / "pods" / workload_id).exists(), "the files being gone")
     await eventually(lambda: not _programs_of(local), "the processes being gone")
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03, 0.06])
+async def test_a_workload_forgotten_while_it_is_being_started_leaves_nothing(local: Local, after_s: float) -> None:
+    ids = [await local.submit(f"job{number}") for number in range(5)]
+    for workload_id in ids:
+        await local.start(workload_id)
+    await asyncio.sleep(after_s)
+    for workload_id in ids:
+        await local.engine.forget(workload_id)
+    await eventually(lambda: not list((local.state_dir / "pods").iterdir()), "the files being gone")
+    await asyncio.sleep(0.2)
+    assert not _programs_of(local)
+    assert not list((local.state_dir / "pods").iterdir())
 
 
 async def test_files_of_the_state_directory_are_private(local: Local) -> None:

@@ -241,7 +241,7 @@ class LocalEngine:
     async def _clean_up(self, workload_id: str, left: list[tuple[Key, Path, Run]]) -> None:
         for key, run_dir, run in left:
             await self._close_sessions(key)
-            await asyncio.to_thread(self._pods.end_at_once, run_dir, run)
+            await self._pods.discard(run_dir, run)
         await asyncio.to_thread(shutil.rmtree, self.state_dir / "pods" / workload_id, ignore_errors=True)
 
     # pods

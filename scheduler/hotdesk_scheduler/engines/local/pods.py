@@ -50,6 +50,7 @@ class Pods:
         self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: set[asyncio.Task[None]] = set()
+        self._launches: dict[str, asyncio.Task[None]] = {}
         self._pidfds: dict[str, int] = {}
 
     def run_dir(self, key: Key, pod: Pod) -> Path:
@@ -76,17 +77,19 @@ class Pods:
             os.close(descriptor)
         self._pidfds.clear()
 
-    def _do(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]] | None = None) -> None:
+    def _do(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]] | None = None) -> asyncio.Task[None]:
         among = self._tasks if among is None else among
         task = asyncio.get_running_loop().create_task(work)
         among.add(task)
         task.add_done_callback(among.discard)
+        return task
 
     # start
 
     def launch(self, key: Key, token: str) -> None:
         """Start the committed run in the background."""
-        self._do(self._launch(key, token), self._starting)
+        self._launches[token] = self._do(self._launch(key, token), self._starting)
+        self._launches[token].add_done_callback(lambda _: self._launches.pop(token, None))
 
     async def _launch(self, key: Key, token: str) -> None:
         async with self._starts:
@@ -95,7 +98,7 @@ class Pods:
                 return
             workload, pod, run = now
             if pod.state is not PodState.STARTING:
-                await self._end(key, token, None)  # stopped before it was started
+                await self._never_start(key, token, self.run_dir(key, pod))
                 return
             try:
                 answer = await asyncio.to_thread(self._spawn, self.run_dir(key, pod), workload, pod, run)
@@ -118,14 +121,26 @@ class Pods:
     async def _failed_to_start(self, key: Key, token: str, error: str) -> None:
         """No supervisor of it is left, so nothing of it runs."""
         sentence = f"Pod {key[1]} could not be started: {error}."
-        await asyncio.to_thread(self._kill_supervisor_of, token)
+        if found := self.current(key, token):
+            await asyncio.to_thread(runs.bar, self.run_dir(key, found[1]))
+        await asyncio.to_thread(self._kill_supervisors, token)
+        await asyncio.to_thread(self._clear, token, None)
         about = Change("failed_verb", *key, sentence)
         await self.journal.write_surely(lambda: self._ended(key, token, None, error=sentence), what="A failed start", about=about)
 
-    def _kill_supervisor_of(self, token: str) -> None:
-        if shim := processes.supervisors().get(token):
+    def _kill_supervisors(self, token: str) -> None:
+        """However far they got: the starter, or the supervisor it left."""
+        give_up = time.monotonic() + SUPERVISOR_OVERDUE_S
+        while (shim := processes.supervisors().get(token)) and time.monotonic() < give_up:
             processes.send(shim, signal.SIGKILL)
-        self._clear(token, None)
+            time.sleep(0.01)
+
+    async def _never_start(self, key: Key, token: str, run_dir: Path) -> None:
+        """A run that is to be stopped before it began; one that began after all is adopted, and then stopped."""
+        if await asyncio.to_thread(runs.bar, run_dir):
+            await self._end(key, token, None)
+        else:
+            await self._adopt_late(key, token, run_dir)
 
     async def _started(self, key: Key, token: str, now: Processes) -> None:
         """STARTING -> RUNNING, with its processes on record; a stop that came meanwhile is passed on."""
@@ -184,16 +199,19 @@ class Pods:
         record = runs.read_exit(run_dir, token)
         known = runs.read_processes(run_dir, token)
         await self._before_end(key)
-        await asyncio.to_thread(self._clear, token, run.child or (known.child if known else None))
+        if left := await asyncio.to_thread(self._clear, token, run.child or (known.child if known else None)):
+            pids = ", ".join(str(one.pid) for one in left)
+            self.journal.tell(Change("failed_verb", *key, f"Processes of pod {key[1]} cannot be killed and are left: {pids}."))
         await self._end(key, token, record)
 
-    def _clear(self, token: str, leader: ProcessId | None) -> None:
-        """SIGKILL everything that is left of a run until there is nothing."""
+    def _clear(self, token: str, leader: ProcessId | None) -> list[ProcessId]:
+        """SIGKILL everything that is left of a run until there is nothing; what is there after a minute is returned."""
         give_up = time.monotonic() + KILL_WITHIN_S
         while (left := processes.remains(token, leader)) and time.monotonic() < give_up:
             for process in left:
                 processes.send(process, signal.SIGKILL)
             time.sleep(0.02)
+        return left
 
     async def _end(self, key: Key, token: str, record: Exit | None) -> None:
         about = Change("exited", *key)
@@ -248,17 +266,25 @@ class Pods:
         if self.current(key, token):
             await asyncio.to_thread(processes.send, shim, signal.SIGKILL)
 
-    def end_at_once(self, run_dir: Path, run: Run) -> None:
-        """Kill all of a run that is forgotten, and wait until it is gone. Blocking."""
-        if run.shim is not None:
+    async def discard(self, run_dir: Path, run: Run) -> None:
+        """Kill all of a run whose pod is forgotten, however far it got, and wait until it is gone."""
+        if launch := self._launches.get(run.token):
+            await asyncio.wait({launch})
+        await asyncio.to_thread(self._end_at_once, run_dir, run)
+
+    def _end_at_once(self, run_dir: Path, run: Run) -> None:
+        runs.bar(run_dir)
+        known = runs.read_processes(run_dir, run.token)
+        shim, child = (known.shim, known.child) if known else (run.shim, run.child)
+        if shim is not None:
             with contextlib.suppress(OSError):
                 runs.write_grace(run_dir, 0.0)
-            processes.send(run.shim, signal.SIGTERM)
+            processes.send(shim, signal.SIGTERM)
             give_up = time.monotonic() + SUPERVISOR_OVERDUE_S
-            while processes.is_alive(run.shim) and time.monotonic() < give_up:
+            while processes.is_alive(shim) and time.monotonic() < give_up:
                 time.sleep(0.01)
-            processes.send(run.shim, signal.SIGKILL)
-        self._clear(run.token, run.child)
+        self._kill_supervisors(run.token)
+        self._clear(run.token, child)
 
     # adopt
 
@@ -279,10 +305,8 @@ class Pods:
             await self._end(key, run.token, None)  # the machine went down before the files reached its disk: it may have run
         elif starts and pod.state is PodState.STARTING:
             self._do(self._launch_later(key, run.token))
-        elif await asyncio.to_thread(runs.bar, run_dir):
-            await self._end(key, run.token, None)  # stopped before it ran, and now it never will
         else:
-            await self._adopt_late(key, run.token, run_dir)
+            await self._never_start(key, run.token, run_dir)
 
     async def _launch_later(self, key: Key, token: str) -> None:
         """The service knows where it answers only a moment after `open()`, and jobs are to be told."""
