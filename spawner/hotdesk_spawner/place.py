@@ -146,13 +146,17 @@ class Place:
         why = None
         try:
             if self.running:
-                ended = await self._report(ending, exit_code)
-                why = ended.reason.sentence if ended.reason and ended.reason.code in STOPPED_BY_THE_SCHEDULER else None
+                why = await self._why_stopped()  # asked before the end is told: then it only waits, or is gone
+                await self._report(ending, exit_code)
             if ending != "failed":
                 await self._delete()  # a crash stays in the list until it is opened again, so that `describe` can tell
         except (NotFound, Conflict):
             pass  # the scheduler has noticed by itself
         return why
+
+    async def _why_stopped(self) -> str | None:
+        found = await self._client.call(calls.workload(self.project, self.name))
+        return found.reason.sentence if found.reason and found.reason.code in STOPPED_BY_THE_SCHEDULER else None
 
     async def _report(self, state: Literal["running", "stopped", "failed", "succeeded"], exit_code: int | None) -> WorkloadDetail:
         return await self._client.call(calls.report_pod(self.project, self.name, PodReport(state=state, exit_code=exit_code)))

@@ -27,7 +27,16 @@ REPORT_PATIENCE_S = 120.0
 CALL_TIMEOUT_S = 10.0
 _clients: dict[tuple[int, str, str], AsyncClient] = {}
 _background: set[asyncio.Task[None]] = set()
-why_stopped: dict[tuple[str, str], str] = {}  # (user, server) -> sentence, for the hub's "not running" page
+
+
+class Sentences(dict[tuple[str, str], str]):
+    """(user, server) -> why. It stays one and the same although JupyterHub deep-copies its configuration."""
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> Sentences:
+        return self
+
+
+why_stopped = Sentences()  # for the hub's "not running" page
 
 
 def client_for(url: str, token: str) -> AsyncClient:

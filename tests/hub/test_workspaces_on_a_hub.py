@@ -73,6 +73,33 @@ def test_a_refusal_is_a_sentence_with_what_would_work(person: LogIn, wish: dict[
     assert sentence in page.text.replace("&#39;", "'")
 
 
+def test_inside_the_share_is_seen_and_runai_is_loaded_beside_ones_own_profile(person: LogIn, state: Path) -> None:
+    profile = state / "homes" / "alice" / ".ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_config.py").write_text("c.InteractiveShellApp.exec_lines = ['own = 42']\n")
+    alice = person("alice")
+    alice.open(project="team-a", gpu="0.5")
+    kernel = alice.kernel()
+    try:
+        assert kernel.run("own").text == "42"
+        assert kernel.run("get_ipython().find_line_magic('runai') is not None").text == "True"
+        assert kernel.run("!nvidia-smi").text.count("16384MiB") >= 1
+        shown = kernel.run("import os; print(os.environ['HOTDESK_PROJECT'], os.environ['RUNAI_NUM_OF_GPUS'], os.getcwd())").text.split()
+        assert shown == ["team-a", "0.5", str(state / "homes" / "alice")]
+    finally:
+        kernel.close()
+
+
+def test_who_had_to_give_way_reads_why(person: LogIn) -> None:
+    carol, bob = person("carol"), person("bob")  # both teams have a quota of 2; the node has 4
+    carol.open(project="team-c", gpu="4", preemptible=True)
+    bob.open(project="team-b", gpu="2")
+    wait_for(lambda: not carol.servers(), "the end of what was over quota")
+    page = carol.browse().get("/hub/spawn-pending/carol").text
+    assert 'id="hd-why"' in page
+    assert "team-" in page.partition('id="hd-why"')[2].partition("</p>")[0]
+
+
 def test_a_workspace_that_dies_gives_its_share_back(person: LogIn, state: Path) -> None:
     import json
     import os
