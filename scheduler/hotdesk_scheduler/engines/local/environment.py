@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from hotdesk_api.units import format_gpus
 
@@ -26,13 +27,14 @@ RESERVED = frozenset(
         *("NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HOTDESK_REPORT_TOKEN", "HOTDESK_API_URL", "HOTDESK_RUN_TOKEN"),
     }
 )
-_PLAIN_USER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$")
+_PLAIN_USER = re.compile(r"^[A-Za-z0-9%][A-Za-z0-9%._@~-]{0,99}$")
 
 
 def home_of(state_dir: Path, user: str) -> Path:
-    """`homes/USER`; a name that is not plain (or only differs by what a path would swallow) gets a safe one that is its own."""
-    if _PLAIN_USER.match(user):
-        return state_dir / "homes" / user
+    """`homes/USER`, escaped as JupyterHub escapes names; what could still not be a directory of its own gets a safe name."""
+    escaped = quote(user, safe="@~")
+    if _PLAIN_USER.match(escaped):
+        return state_dir / "homes" / escaped
     readable = re.sub(r"[^A-Za-z0-9]+", "-", user)[:30].strip("-") or "user"
     return state_dir / "homes" / f"{readable}~{hashlib.sha256(user.encode()).hexdigest()[:12]}"
 

@@ -49,6 +49,7 @@ def command_line(arguments: list[str]) -> list[str]:
     port = os.environ.get(f"HOTDESK_PORT_{container}") or os.environ.get("PORT") or container
     server = "lab" if importlib.util.find_spec("jupyterlab") else "server"
     own = ["--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+    own.append("--ServerApp.terminado_settings=shell_command=['/bin/bash']")  # a login shell would forget the job's PATH
     if os.geteuid() == 0:
         own.append("--allow-root")
     return [sys.executable, "-m", "jupyter", server, *own, *kept]
