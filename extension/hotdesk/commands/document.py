@@ -24,6 +24,10 @@ This page is made from it: `python -m hotdesk.commands.document > docs/commands.
   environment's) and `{name}` (a Python variable). `x = %runai list` gives the data as Python values.
 - A name may stand first or after `--name`. The command: `--command X --args Y --args Z`, or `--command -- X Y Z`; after ` -- ` alone come
   arguments. A `--command` value with blanks is split as a shell would; each `--args` stays whole.
+- The same from Python: `job = hotdesk.submit(name="x", image="python", gpu="0.5", command=["python", "train.py"])`, then `job.state`,
+  `job.why()`, `job.logs()`, `job.follow()`, `job.wait(timeout_s=60)`, `await job`, `job.suspend()`, `job.resume()`, `job.delete()`;
+  `hotdesk.job(name)`, `jobs()`, `projects()`, `nodes()`, `whoami()`. Inside a job: `from hotdesk import report`, then
+  `report.progress(0.3, "epoch 3 of 10")` and `report.metrics(loss=0.1)`; what is reported shows in `list`.
 """
 
 

@@ -164,6 +164,11 @@ def image_list(images: Sequence[ImageOut]) -> View:
     return View((Table(("IMAGE", "DESCRIPTION"), tuple((Cell(image.name, "strong"), Cell(image.description)) for image in images)),))
 
 
+def _ours(scopes: Sequence[str]) -> Sequence[str]:
+    """The hub's many other scopes say nothing about jobs; `-o json` has them all."""
+    return [scope for scope in scopes if scope.startswith("custom:")] or scopes
+
+
 def me(person: Me, *, url: str, project: str | None, project_from: str) -> View:
     return View(
         (
@@ -173,7 +178,7 @@ def me(person: Me, *, url: str, project: str | None, project_from: str) -> View:
                     ("ADMINISTRATOR", Cell("yes" if person.admin else "no")),
                     ("PROJECTS", Cell(", ".join(person.projects))),
                     ("CURRENT PROJECT", Cell(f"{project} (from {project_from})" if project else "-")),
-                    ("RIGHTS", Cell(", ".join(person.scopes))),
+                    ("RIGHTS", Cell(", ".join(_ours(person.scopes)))),
                     ("SCHEDULER", Cell(f"{url} ")),
                 )
             ),
