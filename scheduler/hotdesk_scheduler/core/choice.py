@@ -161,7 +161,7 @@ class Search:
                     return [unit]
         else:
             seen.extend(units)
-        return self._by_node(seen)
+        return self._by_node(seen) or self._all_then_prune(seen)
 
     def _alone(self, unit: Unit) -> bool:
         """Whether this one unit is enough."""
@@ -266,6 +266,18 @@ class Search:
                 taken = rest
             ledger.rollback(checkpoint)
         return taken
+
+    def _all_then_prune(self, units: Units) -> list[Unit] | None:
+        """Where no node by itself is the answer: as many as the rules allow, less those that need not go."""
+        if len(units) > MOST_PRUNED:
+            return None
+        tally = Tally()
+        taken: list[Unit] = []
+        for unit in units:
+            chain = [u for u in unit.chain(self.ledger) if u not in taken]
+            if self.rules.more(tally, chain):
+                taken.extend(chain)
+        return self._prune(taken) if taken else None
 
     def _prune(self, chosen: list[Unit]) -> list[Unit] | None:
         """Leave running whoever need not go, the best-protected first; None if the whole is not legal or does not suffice."""
