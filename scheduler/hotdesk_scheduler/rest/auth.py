@@ -143,7 +143,10 @@ class FileAuthenticator:
             raise Invalid(f"The tokens in {self._path} cannot be read: {type(error).__name__}.", field="tokens") from error
 
     async def caller(self, token: str) -> Caller:
-        self._load()
+        try:
+            self._load()
+        except Invalid as error:
+            raise Unavailable(error.sentence, next_step=error.next_step) from error
         if token not in self._callers:
             raise _unauthorized()
         return self._callers[token]

@@ -14,6 +14,7 @@ from hotdesk_scheduler.service.callers import Caller
 from hotdesk_scheduler.service.verbs import Clock
 
 NAME_ATTEMPTS = 20
+PREFIXES_REMEMBERED = 10_000
 
 
 class Submissions:
@@ -49,6 +50,8 @@ class Submissions:
 
     def _generated(self, spec: models.WorkloadSpec) -> str:
         name = self.next_name(spec)
+        if len(self._next_number) > PREFIXES_REMEMBERED:
+            self._next_number.clear()
         self._next_number[spec.project, spec.name_prefix or "job"] = int(name.rpartition("-")[2]) + 1
         return name
 
