@@ -42,7 +42,7 @@ def say(text: str) -> None:
 def _show_passwords(state: State) -> int:
     if not (state.hub / "secrets.json").exists():
         raise NotFound(f"No passwords were generated for {state.root} yet.", next_step="`make up` or `hotdesk-hub up` generates them.")
-    say(passwords_in_words(secrets_of(state)[0]))
+    say(passwords_in_words(secrets_of(state)))
     return 0
 
 

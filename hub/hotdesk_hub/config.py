@@ -14,7 +14,7 @@ from hotdesk_spawner.spawner import why_stopped
 
 from hotdesk_hub import handlers, roles
 from hotdesk_hub.proxy import LocalProxy, find_proxy
-from hotdesk_hub.services import scheduler_command, services
+from hotdesk_hub.services import look_after_services_often, scheduler_command, services
 from hotdesk_hub.state import State, default_root, ports_of, secrets_of
 
 ADMIN = "admin"
@@ -52,7 +52,7 @@ def configure(c: Any) -> None:
     """Fill `c`, then run the operator's own files over it: STATE/jupyterhub_config.d/*.py, then $HOTDESK_HUB_CONFIG."""
     local = local_settings()
     local.state.prepare()
-    secrets, _ = secrets_of(local.state)
+    secrets = secrets_of(local.state)
     ports = ports_of(local.state)
     _hub(c, local, ports)
     _proxy(c, local, ports["proxy_api"], secrets["proxy_token"])
@@ -102,6 +102,7 @@ def _access(c: Any) -> None:
 
 
 def _scheduler(c: Any, local: Local, port: int, secrets: dict[str, str]) -> None:
+    look_after_services_often()
     seed = ",".join(f"{project}={quota}" for project, (quota, _) in PROJECTS.items())
     c.JupyterHub.services = services(
         port=port,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from hotdesk_hub.roles import SERVICE, SPAWNER_SERVICE
+
+SERVICE_LOOK_S = 2
 
 
 def scheduler_command(*, state: Path, simulate: str, seed_projects: str) -> list[str]:
@@ -20,7 +23,16 @@ def scheduler_command(*, state: Path, simulate: str, seed_projects: str) -> list
 
 def scheduler_environment() -> dict[str, str]:
     """The operator's HOTDESK_… settings reach the scheduler; the hub gives a service nothing else of its own environment."""
-    return {name: value for name, value in os.environ.items() if name.startswith("HOTDESK_") and not name.startswith("HOTDESK_HUB_")}
+    ours = {name: value for name, value in os.environ.items() if name.startswith("HOTDESK_")}
+    return {name: value for name, value in ours.items() if not name.startswith("HOTDESK_HUB_") and "TOKEN" not in name}
+
+
+def look_after_services_often() -> None:
+    """JupyterHub looks every 30 s whether a service of its own still runs, and has no setting for that; this brings it back sooner."""
+    with contextlib.suppress(ImportError):  # a private class: without it things only take longer
+        from jupyterhub.services.service import _ServiceSpawner
+
+        _ServiceSpawner.poll_interval = SERVICE_LOOK_S
 
 
 def services(*, port: int, command: list[str], scheduler_token: str, spawner_token: str) -> list[dict[str, Any]]:

@@ -59,6 +59,11 @@ class State:
         return self.hub / "proxy.process.json"
 
     @property
+    def passwords_shown(self) -> Path:
+        """Made when the generated passwords have been shown, so that they are shown once and not never."""
+        return self.hub / "passwords_shown"
+
+    @property
     def extra_configuration(self) -> Path:
         return self.root / "jupyterhub_config.d"
 
@@ -100,15 +105,15 @@ def _read_json(path: Path) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def secrets_of(state: State) -> tuple[dict[str, str], bool]:
-    """Every secret by name, and whether any password was generated just now (to be shown once)."""
+def secrets_of(state: State) -> dict[str, str]:
+    """Every secret by name; what is missing is generated and kept."""
     path = state.hub / "secrets.json"
     known = {name: str(value) for name, value in _read_json(path).items()}
     missing = [name for name in SECRET_NAMES if name not in known]
     if missing:
         known |= {name: secrets.token_urlsafe(PASSWORD_BYTES) for name in missing}
         write_private(path, json.dumps(known, indent=1))
-    return known, any(name.endswith("_password") for name in missing)
+    return known
 
 
 def is_free(port: int, address: str = "127.0.0.1") -> bool:

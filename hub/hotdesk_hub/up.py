@@ -31,6 +31,7 @@ DEFAULT_SHAPE = "2x8xV100-SXM2-32GB"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 LOOK_EVERY_S = 0.05
+IDLE_LOOK_S = 0.2
 LONGEST_LOG_BYTES = 10 * 1024 * 1024
 CONFIGURATION = Path(__file__).with_name("jupyterhub_config.py")
 Say = Callable[[str], None]
@@ -76,15 +77,14 @@ def up(wanted: Wanted, say: Say) -> int:
     with _only_one(wanted.state) as lock:
         processes.stop(processes.load(wanted.state.proxy_process), grace_s=5)  # left over by a hub that was killed
         _check_ports(wanted, say)
-        secrets, generated = secrets_of(wanted.state)
         say(f"Starting Hotdesk, state in {wanted.state.root}")
         with _stop_signals() as asked_to_stop:
             hub = _start_hub(wanted, lock)
             try:
                 if _wait_until_ready(wanted, hub, asked_to_stop, say):
-                    _say_ready(wanted, secrets if generated else None, say)
+                    _say_ready(wanted, say)
                     while hub.poll() is None and not asked_to_stop:
-                        time.sleep(LOOK_EVERY_S)
+                        time.sleep(IDLE_LOOK_S)
                 return _end(wanted, hub, bool(asked_to_stop), say)
             finally:
                 _stop_hub(wanted, hub)
@@ -218,16 +218,17 @@ def _works_for(state: State, hub_pid: int) -> bool:
 
 def _did_not_start(state: State, what: str) -> Unavailable:
     lines = state.log.read_text(errors="replace").splitlines() if state.log.exists() else []
-    lines = [line for line in lines if "ConfigProxy" not in line][-12:]
+    lines = [line for line in lines if "ConfigProxy" not in line and not line.startswith(("[I ", "[W ", "[D "))][-12:]
     end_of_log = "\n".join(f"    {line}" for line in lines)
     return Unavailable(f"{what} The end of its log:\n{end_of_log}\n", next_step=f"The whole log is {state.log}.")
 
 
-def _say_ready(wanted: Wanted, new_secrets: dict[str, str] | None, say: Say) -> None:
+def _say_ready(wanted: Wanted, say: Say) -> None:
     say(f"\nHotdesk is ready at {wanted.url}\n")
-    if new_secrets:
+    if not wanted.state.passwords_shown.exists():
         say("Passwords, generated now and shown only this once (again with `hotdesk-hub passwords`):")
-        say(passwords_in_words(new_secrets))
+        say(passwords_in_words(secrets_of(wanted.state)))
+        wanted.state.passwords_shown.touch(mode=0o600)
     elif not own_files(wanted.state):
         say(f"Log in as {ADMIN} or as {', '.join(RESEARCHERS)}; `hotdesk-hub passwords --state {wanted.state.root}` shows the passwords.")
     say("Projects: " + ", ".join(f"{name} {quota} GPUs ({', '.join(who)})" for name, (quota, who) in PROJECTS.items()))
@@ -243,7 +244,7 @@ def passwords_in_words(secrets: dict[str, str]) -> str:
 
 def _hardware_in_words(state: State) -> str:
     try:
-        client = Client(f"http://127.0.0.1:{ports_of(state)['scheduler']}", secrets_of(state)[0]["spawner_token"])
+        client = Client(f"http://127.0.0.1:{ports_of(state)['scheduler']}", secrets_of(state)["spawner_token"])
         try:
             cluster: Cluster = client.call(calls.cluster())
             models = sorted({node.gpu_model for node in client.call(calls.nodes()).items if node.gpus})
