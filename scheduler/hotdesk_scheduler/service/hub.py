@@ -68,6 +68,8 @@ class HubClient:
             users = page if isinstance(page, list) else page["items"]
             for user in users:
                 for name, server in (user.get("servers") or {}).items():
+                    if not (server.get("ready") or server.get("pending")):
+                        continue  # stopped: some hubs list those too
                     found[user["name"], name] = Server(ready=bool(server.get("ready")), pending=server.get("pending"))
             following = None if isinstance(page, list) else page["_pagination"]["next"]
             offset = following["offset"] if following else None
