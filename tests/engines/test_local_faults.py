@@ -178,6 +178,25 @@ async def test_a_stop_that_was_recorded_but_not_sent_is_sent_after_a_restart(loc
     await local.until(workload_id, PodState.STOPPED)
 
 
+async def test_what_was_forgotten_just_before_the_scheduler_was_killed_is_ended_by_the_next(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload_id = await local.submit("job", command=["sh", "-c", "setsid sleep 709.5 & echo up; sleep 709.5"])
+    await local.run(workload_id)
+    await local.says(workload_id, "up")
+
+    async def killed(*_: object) -> None:
+        """kill -9 came first."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local.engine, "_clean_up", killed)
+        await local.engine.forget(workload_id)
+    assert _sleepers("709.5")
+    await local.restart()
+    await eventually(lambda: not _sleepers("709.5"), "the forgotten job being ended")
+    await eventually(lambda: not local.run_dir(workload_id).exists(), "its files being gone")
+
+
 async def test_a_stuck_supervisor_is_killed_when_it_is_overdue(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pods, "SUPERVISOR_OVERDUE_S", 0.5)
     workload_id = await _counted(local)

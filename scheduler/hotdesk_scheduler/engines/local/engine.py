@@ -11,9 +11,10 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hotdesk_api.errors import Conflict, Invalid, NotFound, Unavailable
 from hotdesk_api.models import WorkloadSpec
@@ -87,6 +88,7 @@ class LocalEngine:
             self._journal = Journal(self._state)
             self._pods = Pods(self._journal, state_dir=self.state_dir, plan_of=self._grants.plan, before_end=self._close_sessions)
             await self._pods.adopt(starts=self._starts)
+            self._later(self._pods.discard_strangers())
         except OSError as error:
             self._lock.release()
             raise Unavailable(
@@ -234,9 +236,13 @@ class LocalEngine:
 
         if await self._journal.write(build, frees=True):
             self._grants.drop(workload_id)
-            chore = asyncio.get_running_loop().create_task(self._clean_up(workload_id, left))
-            self._chores.add(chore)
-            chore.add_done_callback(self._chores.discard)
+            self._later(self._clean_up(workload_id, left))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """In the background; `close()` waits for it."""
+        chore = asyncio.get_running_loop().create_task(work)
+        self._chores.add(chore)
+        chore.add_done_callback(self._chores.discard)
 
     async def _clean_up(self, workload_id: str, left: list[tuple[Key, Path, Run]]) -> None:
         for key, run_dir, run in left:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Coroutine
@@ -285,6 +286,16 @@ class Pods:
                 time.sleep(0.01)
         self._kill_supervisors(run.token)
         self._clear(run.token, child)
+
+    async def discard_strangers(self) -> None:
+        """Runs of workloads nobody knows: a scheduler was killed after it forgot them and before their processes and files were gone."""
+        directory = self.state_dir / "pods"
+        unknown = [path for path in directory.iterdir() if path.name not in self.state.workloads] if directory.is_dir() else []
+        for path in unknown:
+            for run_dir in path.glob("[0-9]*/[0-9]*"):
+                token = str((runs.read_plan(run_dir) or {}).get("environment", {}).get(processes.TOKEN_VARIABLE, ""))
+                await self.discard(run_dir, Run(token=token or "none", node="", boot_id=processes.boot_id()))
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
 
     # adopt
 

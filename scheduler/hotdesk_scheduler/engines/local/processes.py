@@ -83,7 +83,10 @@ def open_pidfd(process: ProcessId) -> int | None:
 
 def send(process: ProcessId, number: int) -> bool:
     """Signal exactly this process; False if it is gone."""
-    descriptor = open_pidfd(process)
+    try:
+        descriptor = open_pidfd(process)
+    except OSError:
+        return _send_by_number(process, number)
     if descriptor is None:
         return False
     try:
@@ -93,6 +96,17 @@ def send(process: ProcessId, number: int) -> bool:
         return False
     finally:
         os.close(descriptor)
+
+
+def _send_by_number(process: ProcessId, number: int) -> bool:
+    """Where there are no pidfds (old kernels, out of descriptors): look, then signal at once."""
+    if not is_alive(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _has(pid: int, file: str, word: bytes) -> bool:
