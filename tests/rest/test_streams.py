@@ -13,6 +13,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from hotdesk_api import calls
+from hotdesk_api.errors import Unavailable
 from hotdesk_api.models import StreamEvent
 from hotdesk_scheduler.rest import streams
 from hotdesk_scheduler.service import feed
@@ -143,6 +144,18 @@ async def test_a_followed_log_ends_with_its_reader(service: desks.Running, monke
             break
     async with asyncio.timeout(30):
         await ended.wait()
+
+
+async def test_a_log_that_breaks_off_does_not_look_like_its_end(service: desks.Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any, **__: Any) -> AsyncIterator[bytes]:
+        yield b"begin\n"
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(service.engine, "logs", broken)
+    alice = service.client()
+    await alice.call(calls.submit(desks.spec("one")))
+    with pytest.raises(Unavailable):
+        [piece async for piece in alice.logs("team-a", "one")]
 
 
 async def shell(service: desks.Running, name: str, *, token: str = "alice-token", first: Any = None) -> WebSocketClientConnection:

@@ -64,19 +64,30 @@ class Logs(Handler):
         """Until the log ends or the reader goes; a reader that is gone ends the engine's stream too."""
         sending = asyncio.ensure_future(self._send_all(pieces))
         gone = asyncio.ensure_future(self._gone.wait())
-        await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
-        gone.cancel()
-        if not sending.done():
+        try:
+            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
             sending.cancel()
-        with contextlib.suppress(asyncio.CancelledError, StreamClosedError):
-            await sending
+            with contextlib.suppress(asyncio.CancelledError, StreamClosedError):
+                await sending
 
     async def _send_all(self, pieces: AsyncIterator[bytes]) -> None:
         await self.flush()
-        async for piece in pieces:
-            self.write(piece)
-            await self.flush()
+        try:
+            async for piece in pieces:
+                self.write(piece)
+                await self.flush()
+        except BaseException:  # also a service that stops: the reader must not take it for the log's end
+            self._break_off()
+            raise
         await self.finish()
+
+    def _break_off(self) -> None:
+        """Close without the last chunk, which readers see as an error."""
+        stream = getattr(self.request.connection, "stream", None)
+        if stream is not None:
+            stream.close()
 
 
 class Stream(Handler):
