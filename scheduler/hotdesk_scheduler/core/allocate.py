@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hotdesk_scheduler.core import limits, placement
 from hotdesk_scheduler.core.ledger import Ledger, Seat
+from hotdesk_scheduler.core.model import PodState
 from hotdesk_scheduler.core.order import Line
-from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.rooms import BOTH, LATER
 
 
@@ -20,7 +21,7 @@ def honour_nominations(ledger: Ledger) -> None:
             for seat in seats:
                 ledger.give_up_nomination(seat)
             continue
-        pending = [seat for seat in seats if seat.pod.state.value == "pending"]
+        pending = [seat for seat in seats if seat.pod.state is PodState.PENDING]
         if len(pending) == len(seats):
             _start_together(ledger, pending)
 
@@ -39,13 +40,15 @@ def _start_together(ledger: Ledger, seats: list[Seat]) -> None:
         ledger.start_nominated(seat)
 
 
-def allocate(ledger: Ledger, requests: Requests) -> list[Request]:
-    """Start what fits; returns the order in which requests came up that did not start, for queue positions."""
+def allocate(ledger: Ledger, requests: Requests) -> None:
+    """Start what fits."""
     no_room: set[int] = set()
     not_allowed: set[tuple[str, int]] = set()
 
     def hopeless(request: Request) -> bool:
-        return request.shape in no_room or (request.account.name, request.shape) in not_allowed
+        if request.shape in no_room or (request.account.name, request.shape) in not_allowed:
+            return True
+        return is_placed(ledger, request)
 
     for request in Line(requests.by_project, hopeless):
         if request.surplus and not minimum_runs(ledger, request):
@@ -54,7 +57,6 @@ def allocate(ledger: Ledger, requests: Requests) -> list[Request]:
             not_allowed.add((request.account.name, request.shape))
         elif not fit(ledger, request):
             no_room.add(request.shape)
-    return []
 
 
 def fit(ledger: Ledger, request: Request) -> bool:
@@ -70,5 +72,5 @@ def minimum_runs(ledger: Ledger, request: Request) -> bool:
     count = 0
     for pod in workload.pods:
         key = (workload.id, pod.index)
-        count += ledger.stays(workload, pod) or key in ledger.nominated or pod.state.value == "succeeded"
+        count += ledger.stays(workload, pod) or key in ledger.nominated or pod.state is PodState.SUCCEEDED
     return count >= workload.min_pods

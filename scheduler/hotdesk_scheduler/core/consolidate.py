@@ -19,7 +19,7 @@ from hotdesk_scheduler.core.model import PodRequest
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.quantities import GPU
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
-from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.rooms import BOTH, LATER, Spot
 
 FEW_PODS = 10
@@ -35,10 +35,9 @@ def consolidate(ledger: Ledger, requests: Requests, *, within_share: bool) -> No
     not_now: set[tuple[str, int]] = set()
 
     def skip(request: Request) -> bool:
-        key = (request.workload.id, request.pods[0].index)
         if request.shape in no_hole or (request.account.name, request.shape) in not_now:
             return True
-        return request.surplus or key in ledger.seats or key in ledger.nominated
+        return request.surplus or is_placed(ledger, request)
 
     for request in Line(requests.by_project, skip):
         if not limits.may_start(request) or limits.stays_within_share(request) is not within_share:

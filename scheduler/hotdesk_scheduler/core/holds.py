@@ -12,7 +12,7 @@ from hotdesk_scheduler.core.model import Phase, PodState, Workload
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.core.reasons import Reason
-from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.sentences import Cluster
 
@@ -55,8 +55,7 @@ def waiting_line(ledger: Ledger, requests: Requests) -> list[Request]:
     """What still lacks its minimum, in the order in which it would start if room came: each is charged as if it had started."""
 
     def not_waiting(request: Request) -> bool:
-        key = (request.workload.id, request.pods[0].index)
-        return request.surplus or key in ledger.seats or key in ledger.nominated
+        return request.surplus or is_placed(ledger, request)
 
     line: list[Request] = []
     for request in Line(requests.by_project, not_waiting):

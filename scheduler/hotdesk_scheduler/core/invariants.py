@@ -138,7 +138,9 @@ class _World:
                 continue
             done = sum(p.state is PodState.SUCCEEDED for p in workload.pods)
             runs = sum((workload_id, p.index) in places for p in workload.pods)
-            if runs > 0 and runs + done < workload.min_pods:
+            before = sum(p.state in RUNS for p in workload.pods)
+            was_short = before + done < workload.min_pods
+            if runs > 0 and runs + done < workload.min_pods and not (was_short and runs <= before):
                 found.append(f"{workload.name} has {runs} of at least {workload.min_pods} pods after the plan")
         return found
 

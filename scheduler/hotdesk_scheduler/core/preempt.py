@@ -12,7 +12,7 @@ from hotdesk_scheduler.core.choice import Search, Tally, Units, few
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.reclaim import may_evict
-from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.victims import Pools, Unit
 
 
@@ -51,10 +51,8 @@ def preempt(ledger: Ledger, requests: Requests, pools: Pools) -> None:
     hopeless: dict[tuple[str, int, int], int] = {}
 
     def skip(request: Request) -> bool:
-        key = (request.workload.id, request.pods[0].index)
-        if key in ledger.seats or key in ledger.nominated:
-            return True
-        return hopeless.get((request.account.name, request.shape, request.workload.priority)) == freed
+        key = (request.account.name, request.shape, request.workload.priority)
+        return hopeless.get(key) == freed or is_placed(ledger, request)
 
     for request in Line(requests.by_project, skip):
         if request.surplus and not minimum_runs(ledger, request):

@@ -20,7 +20,7 @@ from hotdesk_scheduler.core.choice import MOST_SETS, Search, Tally, Units, few, 
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.order import Line, ratio
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED
-from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.victims import Pools, Unit
 
 
@@ -162,7 +162,7 @@ def reclaim(ledger: Ledger, requests: Requests, pools: Pools) -> None:
     hopeless: dict[tuple[str, int], int] = {}
 
     def skip(request: Request) -> bool:
-        return hopeless.get((request.account.name, request.shape)) == freed or _gone(ledger, request)
+        return hopeless.get((request.account.name, request.shape)) == freed or is_placed(ledger, request)
 
     for request in Line(requests.by_project, skip):
         if request.surplus and not minimum_runs(ledger, request):
@@ -178,12 +178,6 @@ def reclaim(ledger: Ledger, requests: Requests, pools: Pools) -> None:
             freed += 1
         else:
             hopeless[request.account.name, request.shape] = freed
-
-
-def _gone(ledger: Ledger, request: Request) -> bool:
-    """Whether it is no longer waiting."""
-    key = (request.workload.id, request.pods[0].index)
-    return key in ledger.seats or key in ledger.nominated
 
 
 def may_evict(ledger: Ledger, request: Request) -> bool:

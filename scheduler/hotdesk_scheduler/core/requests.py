@@ -35,6 +35,12 @@ class Request:
         return not self.workload.preemptible
 
 
+def is_placed(ledger: Ledger, request: Request) -> bool:
+    """Whether this plan has started it, or keeps a place for it."""
+    key = (request.workload.id, request.pods[0].index)
+    return key in ledger.seats or key in ledger.nominated
+
+
 class Requests:
     """All requests of a snapshot, by project, each project's in its own order."""
 
