@@ -73,7 +73,7 @@ class Runai:
         value = self.shell.user_ns.get(name)
         return str(value) if isinstance(value, _SIMPLE) and not name.startswith("_") else None
 
-    def _show(self, session: Session, typed: Typed, outcome: Outcome, *, wanted: bool) -> Any:
+    def _show(self, session: Session, typed: Typed, outcome: Outcome, *, wanted: bool | None) -> Any:
         match outcome:
             case Answer():
                 return self._show_answer(session, typed, outcome, wanted=wanted)
@@ -84,7 +84,7 @@ class Runai:
             case Waiting():
                 return notebook.wait(session, outcome)
 
-    def _show_answer(self, session: Session, typed: Typed, answer: Answer, *, wanted: bool) -> Any:
+    def _show_answer(self, session: Session, typed: Typed, answer: Answer, *, wanted: bool | None) -> Any:
         value = notebook.value_of(answer)
         if not (wanted and answer.view is not None):
             notebook.display_answer(answer, typed.text("output"))
@@ -95,7 +95,7 @@ class Runai:
             value = job
         if answer.problems:
             raise RunaiError(HotdeskError(" ".join(str(error) for error in answer.problems)))
-        return value if wanted else None
+        return None if wanted is False else value
 
     def complete(self, _shell: Any, event: Any) -> list[str]:
         """IPython's hook: what may stand at the cursor. Asks the scheduler for a second at most, and remembers."""
@@ -130,12 +130,13 @@ def _must_be_program(typed: Typed, program: str) -> None:
         raise Invalid("The cell has no program under its first line.", next_step="Write the job's Python code there, or use %runai submit.")
 
 
-def _is_assigned(namespace: dict[str, Any]) -> bool:
-    """Was it `x = %runai …`? Then the value is wanted, not a display. The cell's translated source line tells."""
+def _is_assigned(namespace: dict[str, Any]) -> bool | None:
+    """Was it `x = %runai …`? Then the value is wanted, not a display. The cell's translated source line tells; None: it is not known."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals is not namespace:
         frame = frame.f_back
-    return frame is not None and bool(_ASSIGNED.match(linecache.getline(frame.f_code.co_filename, frame.f_lineno)))
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno) if frame is not None else ""
+    return bool(_ASSIGNED.match(line)) if line else None
 
 
 def register(shell: Any) -> None:

@@ -203,6 +203,11 @@ def test_what_follows_the_job_in_exec_is_not_ours(line: str) -> None:
     assert typed.on("tty") == ("-it" in line)
 
 
+def test_a_long_dash_in_a_value_stays_what_it_is() -> None:
+    typed = parse(["submit", "a", "-i", "b", "--args", "\u2013gpu", "--", "\u2014gpu 5"])
+    assert (typed.every("args"), typed.rest) == (("\u2013gpu",), ("\u2014gpu 5",))
+
+
 def test_all_three_spellings_of_command_say_the_same() -> None:
     lines = ["submit a -i b --command sleep --args 60", "submit a -i b --args 60 --command=sleep", "submit a -i b --command -- sleep 60"]
     ran = [(spec := spec_of(parse(split_line(line)), "p")).command + spec.args for line in lines]

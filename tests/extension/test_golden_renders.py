@@ -86,7 +86,12 @@ LIST = [
     workload("hyper1", progress=0.42),
     workload("b-5-gg", project="team-b", gpu_millis_requested=2000, reason=WAITS, queue_position=1, **WAITING),
     workload("frac05", kind="interactive", type="Interactive", gpu_millis_requested=500, gpu_millis_allocated=500),
-    workload("two", nodes=["dgx1-1", "dgx1-2"], gpu_memory_mib_requested=5120, service_urls=["http://127.0.0.1:8000/team-a/two"]),
+    workload(
+        "two",
+        nodes=["dgx1-1", "dgx1-2"],
+        gpu_memory_mib_requested=5120,
+        service_urls=["http://127.0.0.1:8000/team-a/two", "https://127.0.0.1/team-a/two"],
+    ),
     workload(
         "failed", status="Failed", finished_at=NOON, gpu_millis_allocated=0, reason=ReasonOut(code="exited", sentence="It ended with 3.")
     ),
@@ -204,7 +209,7 @@ def test_the_reason_of_what_waits_is_in_the_notebooks_table_and_in_wide() -> Non
 
 def test_a_url_becomes_a_link_and_nothing_else_does() -> None:
     shown = html.whole(VIEWS["list"])
-    assert shown.count("<a href=") == 1
+    assert shown.count("<a href=") == 2
     assert 'href="http://127.0.0.1:8000/team-a/two"' in shown
 
 

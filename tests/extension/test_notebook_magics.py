@@ -134,6 +134,7 @@ def test_an_assigned_list_is_data_and_is_not_displayed(notebook: Notebook, desk:
     notebook.run(f"%runai submit {job} -i python --command sleep --args infinity")
     assert notebook.run("found = %runai list") == ""
     assert notebook.run("print([item['name'] for item in found])") == f"['{job}']\n"
+    assert "len 1" in notebook.run("%%time\ntimed = %runai list\nprint('len', len(timed))"), "where nobody can tell, both"
     assert json.loads(notebook.run("%runai list -o json"))["items"][0]["name"] == job
     assert notebook.run("%runai list -o name\nNone") == f"{job}\n"
 

@@ -83,7 +83,7 @@ class _Reader:
 
     def read(self) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]], tuple[str, ...] | None]:
         while self.tokens:
-            token = self.tokens.pop(0)
+            token = self._straightened(self.tokens.pop(0))
             if token.startswith("--"):
                 self._long(token)
             elif token.startswith("-") and len(token) > 1:
@@ -94,6 +94,16 @@ class _Reader:
             else:
                 self.words.append(token)
         return tuple(self.words), {name: tuple(values) for name, values in self.flags.items()}, self.rest
+
+    def _straightened(self, token: str) -> str:
+        """Documents turn `--flag` into a long dash; a word that begins with one and is else a flag of ours is that flag."""
+        match = _LONG_DASH.match(token)
+        dashed = (
+            next((dash + match[1] for dash in ("--", "-") if (dash + match[1]).partition("=")[0] in self.by_spelling), None)
+            if match
+            else None
+        )
+        return dashed or token
 
     def _starts_raw(self) -> bool:
         """`exec NAME ls -l`: from the word that is the command on, nothing is ours."""
@@ -199,17 +209,9 @@ def _leading_flags(argv: list[str]) -> list[str]:
     return [*argv[:verb_length], *moved, *argv[verb_length:]]
 
 
-def _straight_dashes(token: str) -> str:
-    """Documents turn `--flag` into a long dash; a word that begins with one is the flag it was."""
-    match = _LONG_DASH.match(token)
-    if not match:
-        return token
-    return ("-" if len(match[1].partition("=")[0]) == 1 else "--") + match[1]
-
-
 def parse(argv: Sequence[str]) -> Typed:
     """Read a whole line's words. Raises Invalid with what was wrong and what is valid; nothing is looked up on the cluster."""
-    tokens = _leading_flags([_straight_dashes(token) for token in argv])
+    tokens = _leading_flags(list(argv))
     if not tokens or tokens[0].startswith("-"):
         tokens = ["help"]
     verb, length = find_verb(tokens)

@@ -37,10 +37,16 @@ def _bar(share: float, text: str) -> str:
     )
 
 
+def _linked(text: str) -> str:
+    """Text, or a link where it is a web address."""
+    shown = escape(text).replace("\n", "<br>")
+    if not text.startswith(("http://", "https://")) or " " in text:
+        return shown
+    return f'<a href="{escape(text, quote=True)}" target="_blank" rel="noopener noreferrer">{shown}</a>'
+
+
 def cell_html(cell: Cell) -> str:
-    text = escape(printable(cell.text)).replace("\n", "<br>")
-    if cell.text.startswith(("http://", "https://")):
-        text = f'<a href="{escape(cell.text, quote=True)}" target="_blank" rel="noopener noreferrer">{text}</a>'
+    text = ", ".join(_linked(part) for part in printable(cell.text).split(", "))
     if cell.tone and cell.bar is not None:
         text = f'<span style="{COLOURS["strong"]}">{text}</span>'  # on a bar the bar is the colour
     elif cell.tone:
