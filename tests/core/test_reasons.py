@@ -79,8 +79,8 @@ def test_fragmented() -> None:
 def test_a_gang_that_does_not_fit() -> None:
     world = World(node("n1", 2), a=4)
     assert held(world, world.asks("a", 1, pods=3)).sentence == (
-        "Its 3 pods start together or not at all, and only 2 of them fit now (1 GPU each). The GPUs are held by nobody. "
-        "It starts when enough of that ends; with fewer pods it would start sooner."
+        "Its 3 pods start together or not at all, and only 2 of them fit now (1 GPU each). It starts when more nodes are "
+        "there; with fewer pods it would start sooner."
     )
 
 
@@ -131,6 +131,38 @@ def test_protected_by_the_minimum_run_time() -> None:
     world.cycle()
     assert world.hold(name).sentence == (
         "It may take the place of a1 of a, which started recently: everybody may run for at least 60 s. It starts in 40 s at the latest."
+    )
+
+
+def test_too_young_to_have_others_stopped() -> None:
+    world = World(node(gpus=1), policy=Policy(grace_s=0, preemption_delay_s=60), a=0, b=1)
+    world.runs("a", 1)
+    name = world.asks("b", 1, age_s=20)
+    world.cycle()
+    assert world.hold(name).sentence == (
+        "Nothing that is free suffices, and nobody is stopped for work younger than 60 s. It starts when enough becomes free; "
+        "in 40 s others may be asked to make way."
+    )
+
+
+def test_a_gang_behind_others() -> None:
+    world = World(node("n1", 4), a=4, b=2)
+    world.runs("a", 3, fixed=True)
+    assert held(world, world.asks("b", 1, pods=2)).sentence == (
+        "Its 2 pods start together or not at all, and only 1 of them fit now (1 GPU each). The GPUs are held by a (3 GPUs). "
+        "It starts when enough of that ends; with fewer pods it would start sooner."
+    )
+
+
+def test_backing_off_and_own_pods_stopping_are_told() -> None:
+    world = World(node(gpus=2), a=2)
+    name = world.asks("a", 1)
+    world.settle()
+    world.finish(name, exit_code=2)
+    world.settle()
+    assert world.hold(name).sentence == (
+        "It failed with exit code 2 (1 of at most 6 retries) and is tried again after a pause. "
+        "Its logs say why; delete it to stop the retries."
     )
 
 

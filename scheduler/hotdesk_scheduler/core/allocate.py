@@ -6,7 +6,7 @@ from hotdesk_scheduler.core import limits, placement
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import PodState
 from hotdesk_scheduler.core.order import Line
-from hotdesk_scheduler.core.requests import Request, Requests, is_placed
+from hotdesk_scheduler.core.requests import Request, Requests, alive, is_placed
 from hotdesk_scheduler.core.rooms import BOTH, LATER
 
 
@@ -22,7 +22,12 @@ def honour_nominations(ledger: Ledger) -> None:
                 ledger.give_up_nomination(seat)
             continue
         pending = [seat for seat in seats if seat.pod.state is PodState.PENDING]
-        if len(pending) == len(seats):
+        if len(pending) < len(seats):
+            continue
+        if alive(pending[0].workload) + len(pending) < pending[0].workload.min_pods:
+            for seat in pending:
+                ledger.give_up_nomination(seat)
+        else:
             _start_together(ledger, pending)
 
 

@@ -85,6 +85,7 @@ def _movable(ledger: Ledger) -> list[Seat]:
         if seat.rooms == BOTH
         and seat.workload.preemptible
         and not seat.started_now
+        and seat.workload.short_of_gang_since is None
         and seat.workload.id not in ledger.moved
         and seat.workload.id not in ledger.beneficiaries
     ]

@@ -37,3 +37,8 @@ def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Reque
         consolidate(ledger, requests, within_share=False)
     stop_stale_gangs(ledger)
     return ledger, requests
+
+
+def fair_shares(snapshot: Snapshot, policy: Policy, now: float) -> dict[str, int]:
+    """GPU thousandths each project may have now, as a plan of this snapshot would say."""
+    return {name: account.fair[0] for name, account in Ledger(snapshot, policy, now).projects.items()}

@@ -12,6 +12,7 @@ from hotdesk_scheduler.core.model import Phase, PodState, Workload
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.core.reclaim import may_evict
 from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.sentences import Cluster
@@ -37,11 +38,11 @@ def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
             others = [s for s in leaving.get(seat.spot.order, ()) if s.workload.id != seat.workload.id]
             hold(seat.workload.id, sentences.waiting_for_release(seat, others))
     cluster = Cluster(ledger)
-    why: dict[tuple[str, int], Reason] = {}
+    why: dict[tuple[str, int, bool], Reason] = {}
     for request in waiting_line(ledger, requests):
         if request.workload.id in seen:
             continue
-        key = (request.account.name, request.shape)
+        key = (request.account.name, request.shape, may_evict(ledger, request))
         if key not in why:
             why[key] = reason_for(cluster, request)
         hold(request.workload.id, why[key])
@@ -80,6 +81,8 @@ def reason_for(cluster: Cluster, request: Request) -> Reason:
     protected = cluster.ledger.protected.get((request.account.name, request.shape))
     if protected and protected[0] > cluster.ledger.now:
         return sentences.protected(*protected, cluster.ledger)
+    if not may_evict(cluster.ledger, request):
+        return sentences.too_young(request, cluster.ledger)
     return sentences.no_room(cluster, request)
 
 

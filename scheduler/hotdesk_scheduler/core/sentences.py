@@ -140,6 +140,16 @@ def protected(until: float, names: tuple[str, ...], ledger: Ledger) -> Reason:
     return reason(ReasonCode.VICTIMS_PROTECTED, sentence, until=int(until), left_s=left)
 
 
+def too_young(request: Request, ledger: Ledger) -> Reason:
+    """The preemption delay: until then it takes what is free, and nobody is stopped for it."""
+    left = max(1, round(request.workload.created_at + ledger.policy.preemption_delay_s - ledger.now))
+    sentence = (
+        f"Nothing that is free suffices, and nobody is stopped for work younger than {ledger.policy.preemption_delay_s:.0f} s. "
+        f"It starts when enough becomes free; in {left} s others may be asked to make way."
+    )
+    return reason(ReasonCode.VICTIMS_PROTECTED, sentence, left_s=left)
+
+
 def no_room(cluster: Cluster, request: Request) -> Reason:
     """Limits and quotas allow it, but there is no place: whose share is it, or how is the free capacity split?"""
     spots = cluster.eligible(request)
@@ -227,9 +237,15 @@ def _gang(cluster: Cluster, request: Request, spots: list[Spot]) -> Reason:
     sentence = (
         f"Its {len(request.pods)} pods start together or not at all, and only {fit} of them fit now "
         f"({gpu_words(request.pods[0].request.gpu.whole * 1000 or request.ask[GPU] // len(request.pods))} each). "
-        f"The GPUs are held by {cluster.holders_words()}. It starts when enough of that ends; with fewer pods it would start sooner."
+        f"{_held_by(cluster)}with fewer pods it would start sooner."
     )
     return reason(ReasonCode.GANG_DOES_NOT_FIT, sentence, fit=fit, pods=len(request.pods))
+
+
+def _held_by(cluster: Cluster) -> str:
+    if not cluster.holders:
+        return "It starts when more nodes are there; "
+    return f"The GPUs are held by {cluster.holders_words()}. It starts when enough of that ends; "
 
 
 def _all_held(cluster: Cluster, request: Request, block: Spot, free: int) -> Reason:
