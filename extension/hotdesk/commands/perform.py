@@ -6,11 +6,11 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import cast
 
-from hotdesk_api.errors import Invalid
+from hotdesk_api.errors import HotdeskError, Invalid, NotFound
 
 from hotdesk.answers import Outcome
 from hotdesk.commands.flags import Verb
-from hotdesk.commands.parse import Typed
+from hotdesk.commands.parse import Typed, closest
 from hotdesk.session import Session
 
 Action = Callable[[Session, Typed], Outcome]
@@ -30,4 +30,20 @@ def perform(session: Session, typed: Typed) -> Outcome:
         )
     session.url = typed.text("url") or session.url
     session.token = typed.text("token") or session.token
-    return action_of(typed.verb)(session, typed)
+    try:
+        return action_of(typed.verb)(session, typed)
+    except NotFound as error:
+        raise _with_projects(session, error) from None
+
+
+def _with_projects(session: Session, error: NotFound) -> NotFound:
+    """An unknown project is answered with those one is in, the likeliest first."""
+    if error.field != "project" or not error.value:
+        return error
+    from hotdesk_api import calls
+
+    try:
+        mine = [project.name for project in session.client.call(calls.projects()).items]
+    except HotdeskError:
+        return error
+    return NotFound(f"{error.sentence} Yours: {', '.join(closest(str(error.value), mine)) or 'none'}.", field="project", value=error.value)
