@@ -111,7 +111,7 @@ class Verbs:
         elif isinstance(decision, Finish):
             await engine.set_phase(decision.workload_id, Phase(decision.phase), decision.reason, now)
             log.info("workload.finished workload=%s phase=%s", decision.workload_id, decision.phase)
-            text = decision.reason.sentence if decision.reason else f"It is {decision.phase}."
+            text = decision.reason.sentence if decision.reason else "It has done all of its work."
             self.event(planned, camel(decision.phase), text, kind="Warning" if decision.phase == Phase.FAILED else "Normal")
         elif isinstance(decision, Requeue):
             await engine.requeue_pod(decision.workload_id, decision.index)
