@@ -79,9 +79,9 @@ def up(wanted: Wanted, say: Say) -> int:
         _check_ports(wanted, say)
         say(f"Starting Hotdesk, state in {wanted.state.root}")
         with _stop_signals() as asked_to_stop:
-            hub = _start_hub(wanted, lock)
+            hub, log_from = _start_hub(wanted, lock)
             try:
-                if _wait_until_ready(wanted, hub, asked_to_stop, say):
+                if _wait_until_ready(wanted, hub, log_from=log_from, asked_to_stop=asked_to_stop, say=say):
                     _say_ready(wanted, say)
                     while hub.poll() is None and not asked_to_stop:
                         time.sleep(IDLE_LOOK_S)
@@ -130,7 +130,8 @@ def _is_a_scheduler(port: int) -> bool:
         return False
 
 
-def _start_hub(wanted: Wanted, lock: int) -> subprocess.Popen[bytes]:
+def _start_hub(wanted: Wanted, lock: int) -> tuple[subprocess.Popen[bytes], int]:
+    """The hub's process, and where in the log its own part begins."""
     state = wanted.state
     if state.log.exists() and state.log.stat().st_size > LONGEST_LOG_BYTES:
         state.log.replace(state.log.with_suffix(".log.1"))
@@ -141,6 +142,7 @@ def _start_hub(wanted: Wanted, lock: int) -> subprocess.Popen[bytes]:
         "HOTDESK_SIMULATE": shape_of(wanted.simulate),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
     }
+    log_from = state.log.stat().st_size if state.log.exists() else 0
     with open(os.open(state.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         hub = subprocess.Popen(
             [sys.executable, "-m", "jupyterhub", "--config", str(CONFIGURATION)],
@@ -157,7 +159,7 @@ def _start_hub(wanted: Wanted, lock: int) -> subprocess.Popen[bytes]:
         identity = processes.identify(pid)
         if identity:
             processes.save(path, identity)
-    return hub
+    return hub, log_from
 
 
 @contextlib.contextmanager
@@ -176,7 +178,7 @@ def _stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _wait_until_ready(wanted: Wanted, hub: subprocess.Popen[bytes], asked_to_stop: list[int], say: Say) -> bool:
+def _wait_until_ready(wanted: Wanted, hub: subprocess.Popen[bytes], *, log_from: int, asked_to_stop: list[int], say: Say) -> bool:
     """True when hub and scheduler answer; False if told to stop before. Raises Unavailable with the end of the log."""
     ports = ports_of(wanted.state)
     parts = {
@@ -188,9 +190,9 @@ def _wait_until_ready(wanted: Wanted, hub: subprocess.Popen[bytes], asked_to_sto
     with httpx.Client(timeout=5, trust_env=False) as http:
         while parts and not asked_to_stop:
             if hub.poll() is not None:
-                raise _did_not_start(wanted.state, f"The hub ended while starting (exit code {hub.returncode}).")
+                raise _did_not_start(wanted.state, log_from, f"The hub ended while starting (exit code {hub.returncode}).")
             if time.monotonic() > deadline:
-                raise _did_not_start(wanted.state, f"{' and '.join(parts)} did not answer within {START_TIMEOUT_S:g} s.")
+                raise _did_not_start(wanted.state, log_from, f"{' and '.join(parts)} did not answer within {START_TIMEOUT_S:g} s.")
             name, url = next(iter(parts.items()))
             if _answers(http, url) and (name != "scheduler" or _works_for(wanted.state, hub.pid)):
                 say(f"  {name}: up")
@@ -216,8 +218,8 @@ def _works_for(state: State, hub_pid: int) -> bool:
     return not isinstance(parent, dict) or parent.get("pid") == hub_pid
 
 
-def _did_not_start(state: State, what: str) -> Unavailable:
-    lines = state.log.read_text(errors="replace").splitlines() if state.log.exists() else []
+def _did_not_start(state: State, log_from: int, what: str) -> Unavailable:
+    lines = state.log.read_bytes()[log_from:].decode(errors="replace").splitlines()
     lines = [line for line in lines if "ConfigProxy" not in line and not line.startswith(("[I ", "[W ", "[D "))][-12:]
     end_of_log = "\n".join(f"    {line}" for line in lines)
     return Unavailable(f"{what} The end of its log:\n{end_of_log}\n", next_step=f"The whole log is {state.log}.")
