@@ -155,7 +155,8 @@ class Pods:
             batch = Batch(runs={key: replace(run, shim=now.shim, child=now.child)})
             if pod.state is PodState.STARTING and not now.error:
                 batch.workloads[key[0]] = transitions.with_pod(workload, replace(pod, state=PodState.RUNNING), time.time())
-                batch.changes.append(Change("started", *key))
+                sentence = f"Pod {key[1]} runs on {run.node}{f' as process {now.child.pid}' if now.child else ''}."
+                batch.changes.append(Change("started", *key, sentence))
             return batch
 
         about = Change("started", *key)
