@@ -84,7 +84,7 @@ class Engine(Protocol):
 
     name: str
     pod_environment: Callable[[Workload], Mapping[str, str]]
-    """Asked at each pod's start: variables that the service adds (where to report to, HOTDESK_REPORT_TOKEN). Set by the service; default: none.
+    """Asked at each pod's start: variables that the service adds (where to report to, HOTDESK_REPORT_TOKEN). Set by it; default: none.
 
     They are added to workspaces' grants too, appear in no spec and no log, and lose against nothing the user sets.
     """
