@@ -10,8 +10,9 @@ from pathlib import Path
 from hotdesk_api.errors import HotdeskError, NotFound
 
 from hotdesk_hub.down import down
+from hotdesk_hub.greeting import passwords_in_words
 from hotdesk_hub.state import State, default_root, secrets_of
-from hotdesk_hub.up import DEFAULT_SHAPE, Wanted, passwords_in_words, up
+from hotdesk_hub.up import DEFAULT_SHAPE, Wanted, up
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hotdesk_api.errors import Invalid
 from hotdesk_spawner import HotdeskSpawner
-from hotdesk_spawner.spawner import why_stopped
+from hotdesk_spawner.shared import why_stopped
 
 from hotdesk_hub import handlers, roles
 from hotdesk_hub.proxy import LocalProxy, find_proxy

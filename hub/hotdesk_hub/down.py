@@ -10,8 +10,9 @@ from pathlib import Path
 from hotdesk_api.errors import Unavailable
 from hotdesk_spawner import processes
 
+from hotdesk_hub.greeting import Say
 from hotdesk_hub.state import State
-from hotdesk_hub.up import STOP_TIMEOUT_S, Say
+from hotdesk_hub.up import STOP_TIMEOUT_S
 
 WORKSPACE_GRACE_S = 10.0
 

@@ -11,21 +11,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import httpx
-from hotdesk_api import calls
-from hotdesk_api.client import Client
-from hotdesk_api.errors import Conflict, HotdeskError, Unavailable
-from hotdesk_api.models import Cluster
+from hotdesk_api.errors import Conflict, Unavailable
 from hotdesk_spawner import processes
 
-from hotdesk_hub.config import ADMIN, PROJECTS, RESEARCHERS, own_files
+from hotdesk_hub.greeting import Say, greet
 from hotdesk_hub.proxy import find_proxy
-from hotdesk_hub.state import State, change_port, is_free, ports_of, secrets_of
+from hotdesk_hub.state import State, change_port, is_free, ports_of
 
 DEFAULT_SHAPE = "2x8xV100-SXM2-32GB"
 START_TIMEOUT_S = 120.0
@@ -34,7 +31,6 @@ LOOK_EVERY_S = 0.05
 IDLE_LOOK_S = 0.2
 LONGEST_LOG_BYTES = 10 * 1024 * 1024
 CONFIGURATION = Path(__file__).with_name("jupyterhub_config.py")
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ def up(wanted: Wanted, say: Say) -> int:
             hub, log_from = _start_hub(wanted, lock)
             try:
                 if _wait_until_ready(wanted, hub, log_from=log_from, asked_to_stop=asked_to_stop, say=say):
-                    _say_ready(wanted, say)
+                    greet(wanted.url, wanted.state, say)
                     while hub.poll() is None and not asked_to_stop:
                         time.sleep(IDLE_LOOK_S)
                 return _end(wanted, hub, bool(asked_to_stop), say)
@@ -223,41 +219,6 @@ def _did_not_start(state: State, log_from: int, what: str) -> Unavailable:
     lines = [line for line in lines if "ConfigProxy" not in line and not line.startswith(("[I ", "[W ", "[D "))][-12:]
     end_of_log = "\n".join(f"    {line}" for line in lines)
     return Unavailable(f"{what} The end of its log:\n{end_of_log}\n", next_step=f"The whole log is {state.log}.")
-
-
-def _say_ready(wanted: Wanted, say: Say) -> None:
-    say(f"\nHotdesk is ready at {wanted.url}\n")
-    if not wanted.state.passwords_shown.exists():
-        say("Passwords, generated now and shown only this once (again with `hotdesk-hub passwords`):")
-        say(passwords_in_words(secrets_of(wanted.state)))
-        wanted.state.passwords_shown.touch(mode=0o600)
-    elif not own_files(wanted.state):
-        say(f"Log in as {ADMIN} or as {', '.join(RESEARCHERS)}; `hotdesk-hub passwords --state {wanted.state.root}` shows the passwords.")
-    say("Projects: " + ", ".join(f"{name} {quota} GPUs ({', '.join(who)})" for name, (quota, who) in PROJECTS.items()))
-    say(_hardware_in_words(wanted.state))
-    say("\nCtrl-C stops the hub and leaves jobs and workspaces running; `make down` stops everything.")
-
-
-def passwords_in_words(secrets: dict[str, str]) -> str:
-    who = {ADMIN: secrets["admin_password"], f"researchers ({', '.join(RESEARCHERS)})": secrets["researcher_password"]}
-    width = max(map(len, who))
-    return "\n".join(f"  {name:<{width}}  {password}" for name, password in who.items())
-
-
-def _hardware_in_words(state: State) -> str:
-    try:
-        client = Client(f"http://127.0.0.1:{ports_of(state)['scheduler']}", secrets_of(state)["spawner_token"])
-        try:
-            cluster: Cluster = client.call(calls.cluster())
-            models = sorted({node.gpu_model for node in client.call(calls.nodes()).items if node.gpus})
-        finally:
-            client.close()
-    except HotdeskError as error:
-        return f"The scheduler does not tell its hardware yet: {error}"
-    gpus = f"{cluster.gpus} GPUs ({', '.join(models)}) on {cluster.nodes} node{'s' if cluster.nodes != 1 else ''}"
-    if cluster.simulated:
-        return f"SIMULATED: {gpus}. Workspaces and jobs really run, on this machine's CPU; no GPU is used."
-    return f"Hardware: {gpus}." if cluster.gpus else "Hardware: no GPU. `SIMULATE=2x8xV100-SXM2-32GB` simulates some."
 
 
 def _end(wanted: Wanted, hub: subprocess.Popen[bytes], asked: bool, say: Say) -> int:

@@ -8,7 +8,7 @@ down cancels its tasks without that last call, so a queued workspace keeps its p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from hotdesk_api import calls
@@ -22,36 +22,9 @@ from traitlets import Unicode, default
 from hotdesk_spawner import form, options, progress
 from hotdesk_spawner.place import Ending, Place, Retry
 from hotdesk_spawner.refusal import refusal
+from hotdesk_spawner.shared import client_for, in_background, why_stopped
 
 REPORT_PATIENCE_S = 120.0
-CALL_TIMEOUT_S = 10.0
-_clients: dict[tuple[int, str, str], AsyncClient] = {}
-_background: set[asyncio.Task[None]] = set()
-
-
-class Sentences(dict[tuple[str, str], str]):
-    """(user, server) -> why. It stays one and the same although JupyterHub deep-copies its configuration."""
-
-    def __deepcopy__(self, memo: Mapping[int, Any]) -> Sentences:
-        return self
-
-
-why_stopped = Sentences()  # for the hub's "not running" page
-
-
-def client_for(url: str, token: str) -> AsyncClient:
-    """One client for each event loop, scheduler and token: connections are kept, and certificates are read once."""
-    key = (id(asyncio.get_running_loop()), url, token)
-    if key not in _clients:
-        _clients[key] = AsyncClient(url, token, timeout_s=CALL_TIMEOUT_S)
-    return _clients[key]
-
-
-def in_background(work: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end; asyncio itself keeps only weak references to tasks."""
-    task = asyncio.ensure_future(work)
-    _background.add(task)
-    task.add_done_callback(_background.discard)
 
 
 class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
@@ -282,9 +255,6 @@ class _LazyPlace(Place):
         return self._spawner.client
 
 
-def queued(base: type) -> type:
+def queued(base: type) -> type[QueuedSpawner]:
     """The queueing class for any other spawner class: `c.JupyterHub.spawner_class = queued(KubeSpawner)`."""
     return type(f"Queued{base.__name__}", (QueuedSpawner, base), {"__module__": __name__})
-
-
-__all__ = ["QueuedSpawner", "client_for", "queued", "why_stopped"]

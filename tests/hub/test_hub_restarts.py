@@ -95,3 +95,19 @@ def test_down_leaves_strangers_alone(tmp_path: Path) -> None:
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_a_server_that_ends_while_starting_is_reported_at_once_with_what_it_said(tmp_path: Path) -> None:
+    """And the operator's own configuration has the last word."""
+    own = tmp_path / "own.py"
+    own.write_text("c.Spawner.cmd = ['sh', '-c', 'echo the disk is on fire; exit 3']")
+    root = tmp_path / "state"
+    running = hotdesk_up.start(root, simulate="1x1xV100-SXM2-32GB", environment={"HOTDESK_HUB_CONFIG": str(own)})
+    try:
+        alice = Person(running.url, "alice", running.password("alice"))
+        alice.ask(project="team-a", gpu="0.5")
+        page = alice.watch()
+        page.says("ended while starting (exit code 3); the last it said: the disk is on fire")
+        wait_for(lambda: sum(item.gpu_millis_allocated for item in alice.workloads().values()) == 0, "the share's return")
+    finally:
+        hotdesk_up.down(root)
