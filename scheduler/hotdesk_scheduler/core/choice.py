@@ -131,12 +131,17 @@ class Search:
         return None
 
     def _frees_enough(self, units: Units) -> bool:
-        """A quick look at the sum of GPUs, before anything is tried."""
+        """A quick look at sums of GPUs, before anything is tried: on one node for one pod, in all for several (or with moves)."""
+        pods = self.request.pods
+        whole = pods[0].request.gpu.whole
+        if not whole:
+            return True
+        seats = [seat for unit in units for seat in unit.seats]
+        if len(pods) == 1 and not self.moves:
+            return placement.could_open(whole, seats, self.ledger)
         nodes = self.ledger.index.later
         free = sum(count * len(bucket) for count, bucket in enumerate(nodes.buckets)) * 1000
-        if free >= self.request.ask[GPU] or self.request.pods[0].request.gpu.whole == 0:
-            return True
-        groups = sum(1000 for spot in {seat.spot for unit in units for seat in unit.seats} for _ in spot.later.groups)
+        groups = sum(len(groups) for groups in self.ledger.index.later_groups.buckets.values()) * 1000
         return free + groups + sum(unit.amount[GPU] for unit in units) >= self.request.ask[GPU]
 
     def _needless(self, units: Units) -> bool:

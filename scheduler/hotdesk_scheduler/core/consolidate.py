@@ -59,7 +59,11 @@ def make_hole(ledger: Ledger, request: Request) -> bool:
     if not movable:
         return False
     if len(movable) <= FEW_PODS:
-        return any(_try(ledger, request, chosen) for chosen in _sets(movable))
+        whole = request.pods[0].request.gpu.whole if len(request.pods) == 1 else 0
+        if whole and not placement.could_open(whole, movable, ledger):
+            return False
+        promising = (s for s in _sets(movable) if not whole or placement.could_open(whole, s, ledger))
+        return any(_try(ledger, request, chosen) for chosen in promising)
     return _by_node(ledger, request, movable)
 
 
@@ -104,6 +108,7 @@ def _key(seats: Iterable[Seat]) -> Key:
 
 
 def _sets(movable: Seats) -> list[tuple[Seat, ...]]:
+    """All sets, the preferred first."""
     found = [chosen for count in range(1, len(movable) + 1) for chosen in combinations(movable, count)]
     return sorted(found, key=_key)
 

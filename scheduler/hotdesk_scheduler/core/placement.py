@@ -6,13 +6,15 @@ node; CPU-only work avoids GPU nodes. `spread` turns fullest into emptiest. Ties
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hotdesk_scheduler.core.eligible import Eligible
-from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import WHOLE_GPU, Placement, Pod, PodRequest, Share
 from hotdesk_scheduler.core.requests import Request
-from hotdesk_scheduler.core.rooms import NOW, Spot
+from hotdesk_scheduler.core.rooms import LATER, NOW, Spot
+
+ANYWHERE = Eligible(None)
 
 
 def place(ledger: Ledger, request: Request, rooms: int) -> int:
@@ -198,3 +200,13 @@ def _groups_with(spot: Spot, millis: int, rooms: int) -> list[str]:
     free = spot.startable_millis if rooms & NOW else spot.later_millis
     groups = {*spot.now.groups, *spot.later.groups} if rooms & NOW else set(spot.later.groups)
     return sorted((g for g in groups if free(g) >= millis), key=lambda g: (free(g), g))
+
+
+def could_open(whole: int, leaving: Iterable[Seat], ledger: Ledger) -> bool:
+    """Whether a block of so many GPUs could come free on one node if these left: a bound, asked before anything is tried."""
+    freed: dict[int, int] = {}
+    for seat in leaving:
+        freed[seat.spot.order] = freed.get(seat.spot.order, 0) + seat.placement.whole + len(seat.placement.shares)
+    if any(ledger.spots[order].later.free_gpus + count >= whole for order, count in freed.items()):
+        return True
+    return next(_whole_spots(ledger, whole, ANYWHERE, LATER), None) is not None
