@@ -26,6 +26,7 @@ PROJECTS: dict[str, tuple[str, tuple[str, ...]]] = {  # project: quota in GPUs, 
 }
 RESEARCHERS = sorted({user for _, members in PROJECTS.values() for user in members})
 PAGES = Path(__file__).parent / "pages"
+QUIET_LAB = ("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")  # asks nobody outside
 POLL_INTERVAL_S = 5  # a workspace that died is noticed within this
 
 
@@ -120,7 +121,9 @@ def _workspaces(c: Any, local: Local, scheduler_port: int, token: str) -> None:
     c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
     c.Spawner.default_url = "/lab"
     c.Spawner.poll_interval = POLL_INTERVAL_S
-    c.Spawner.args = ["--allow-root"] if os.geteuid() == 0 else []  # whoever starts Hotdesk as root wants its workspaces too
+    c.Spawner.args = list(QUIET_LAB)
+    if os.geteuid() == 0:
+        c.Spawner.args += ["--allow-root"]  # whoever starts Hotdesk as root wants its workspaces too
     c.Spawner.start_timeout = 120  # starting alone; the queue comes before it and has no end
     c.Spawner.http_timeout = 120
 
