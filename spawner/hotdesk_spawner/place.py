@@ -8,7 +8,7 @@ from typing import Literal
 
 from hotdesk_api import calls
 from hotdesk_api.client import AsyncClient
-from hotdesk_api.errors import Conflict, NotFound, Refused, Unavailable
+from hotdesk_api.errors import Conflict, HotdeskError, NotFound, Refused, Unavailable
 from hotdesk_api.models import FINAL_STATUSES, Grant, PodReport, WorkloadDetail, WorkloadOut, WorkloadSpec
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 2.0
@@ -51,9 +51,18 @@ class Place:
         self.project = project
         self.name = name
         self.running = running
+        self.held = running  # there is, or may be, something to give back
 
     async def enter(self, spec: WorkloadSpec, out_of_touch: Callable[[str], None]) -> WorkloadDetail:
         """Submit, or take up again what waits already under this name with the same wish. Raises HotdeskError when refused."""
+        self.held = True  # also if we are cancelled before the answer comes
+        try:
+            return await self._enter(spec, out_of_touch)
+        except HotdeskError:
+            self.held = False  # refused: what has this name is not ours to end
+            raise
+
+    async def _enter(self, spec: WorkloadSpec, out_of_touch: Callable[[str], None]) -> WorkloadDetail:
         retry = Retry(ENTER_PATIENCE_S)
         while True:
             try:
@@ -144,6 +153,8 @@ class Place:
     async def leave(self, ending: Ending, exit_code: int | None) -> str | None:
         """Give the share back. Answers why the scheduler had it stopped, None if it had not. Raises Unavailable when out of touch."""
         why = None
+        if not self.held:
+            return None
         try:
             if self.running:
                 why = await self._why_stopped()  # asked before the end is told: then it only waits, or is gone

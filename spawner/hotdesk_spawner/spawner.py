@@ -248,7 +248,7 @@ class _LazyPlace(Place):
 
     def __init__(self, spawner: QueuedSpawner, *, project: str, name: str) -> None:
         self._spawner = spawner
-        self.project, self.name, self.running = project, name, True
+        self.project, self.name, self.running, self.held = project, name, True, True
 
     @property
     def _client(self) -> AsyncClient:  # type: ignore[override]  # looked up when used
