@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 MOST_UNITS = 9
+pytestmark = pytest.mark.slow
 
 
 def a_world_at_rest(seed: int) -> World:
@@ -87,7 +88,7 @@ def a_set_exists(ledger: Ledger, request: Request, rules: Rules, units: list[Uni
 
 @pytest.mark.parametrize("exact_up_to", [12, 0], ids=["all sets looked at", "built greedily"])
 def test_no_reclaim_and_no_preemption_is_missed(exact_up_to: int) -> None:
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
     @given(seed=st.integers(0, 1_000_000))
     def look(seed: int) -> None:
         assert list(missed(a_world_at_rest(seed))) == []

@@ -15,7 +15,8 @@ from hotdesk_scheduler.core.shares import Claim, divide
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-MODERATE = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+pytestmark = pytest.mark.slow
+MODERATE = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 
 sizes = st.sampled_from([1, 1, 1, 2, 2, 3, 4, 0.5, 0.3, 0.7, 0.25])
 names = st.sampled_from(["a", "b", "c", "d"])
@@ -241,3 +242,33 @@ def test_both_ways_of_placing_keep_the_invariants(placement: str) -> None:
     used = {p.placement.node for w in world.snapshot().workloads for p in w.pods if p.state in HOLDING and p.placement}
     assert used == ({"n1", "n2"})
     assert any(isinstance(d, Start) for plan in world.plans for d in plan.decisions)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    gpus=st.lists(st.sampled_from([2, 4, 8]), min_size=4, max_size=8),
+    projects=four_projects,
+    history=st.lists(st.lists(asks, min_size=8, max_size=16), min_size=1, max_size=3),
+)
+def test_larger_clusters_where_sets_are_built_greedily_keep_the_same_promises(
+    gpus: list[int], projects: list[dict[str, object]], history: list[list[dict[str, object]]]
+) -> None:
+    world = build(gpus, projects)
+    for batch in history:
+        for ask in batch:
+            submit(world, ask)
+        world.settle()
+
+
+def test_an_elastic_workload_that_just_grew_is_one_victim_not_two() -> None:
+    """Its surplus pod gets a kept place while the same plan may still take the rest of it."""
+    world = World(node("n1", 4), node("n2", 4), a=q(1, 0), b=q(7, 1))
+    world.runs("a", 1, pods=4, min_pods=1, on=["n1", "n1", "n1"])
+    for index in range(3):
+        world.runs("a", 1, on="n2", name=f"filler{index}")
+    leaving = world.runs("b", 1, on="n2")
+    world.delete(leaving)
+    world.asks("b", 3)
+    world.asks("b", 4)
+    world.settle()
+    assert world.used("b") == 7

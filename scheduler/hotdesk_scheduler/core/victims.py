@@ -125,14 +125,18 @@ class Pools:
         )
 
     def add(self, workload: Workload) -> None:
-        """Something this step started on what was free."""
-        if not self._built:
+        """Something this step started, or keeps a place for; units it had before are made anew."""
+        if not self._built or not workload.preemptible:
             return
-        seats = [seat for pod in workload.pods if (seat := self.ledger.seats.get((workload.id, pod.index))) and seat.rooms == BOTH]
-        if not workload.preemptible or not seats:
-            return
+        ledger = self.ledger
+        keys = [(workload.id, pod.index) for pod in workload.pods]
+        seats = [seat for key in keys if (seat := ledger.seats.get(key)) and seat.rooms == BOTH]
+        seats += [seat for key in keys if (seat := ledger.nominated.get(key)) and self._may_be_given_up(seat)]
         units = self._units.setdefault(workload.project, [])
-        for unit in self._units_of(seats):
+        if workload.id in self._seats:
+            units[:] = [unit for unit in units if unit.workload is not workload]
+        self._seats[workload.id] = seats
+        for unit in self._units_of(seats) if seats else ():
             insort(units, unit, key=lambda u: u.preference)
             self._largest[workload.project] = max(self._largest.get(workload.project, 0), unit.amount[0])
         self._first[workload.project] = 0
