@@ -12,6 +12,7 @@ from pathlib import Path
 from hotdesk_api.errors import Unavailable
 
 PASSWORD_BYTES = 24  # 32 characters, the least JupyterHub's shared-password authenticator takes for admins
+FIRST_PORT, PORTS = 20000, 12000
 PORT_NAMES = ("hub", "proxy_api", "scheduler")
 SECRET_NAMES = ("admin_password", "researcher_password", "proxy_token", "scheduler_token", "spawner_token")
 
@@ -128,11 +129,10 @@ def is_free(port: int, address: str = "127.0.0.1") -> bool:
 
 
 def _some_free_port(taken: set[int]) -> int:
+    """Below the range from which systems take ports for outgoing connections: those come and go, and would get in our way at a restart."""
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port not in taken:
+        port = FIRST_PORT + secrets.randbelow(PORTS)
+        if port not in taken and is_free(port):
             return port
 
 

@@ -41,6 +41,7 @@ def test_ports_are_kept_and_one_that_was_taken_is_changed_alone(tmp_path: Path) 
     made = prepared(tmp_path)
     ports = state.ports_of(made)
     assert state.ports_of(made) == ports
+    assert all(port < 32768 for port in ports.values()), "outside the range of outgoing connections"
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", ports["scheduler"]))
         stranger.listen()

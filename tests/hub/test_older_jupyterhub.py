@@ -1,6 +1,6 @@
 """The oldest supported JupyterHub, 5.5: the tests marked `hub_versions` again, in an environment of their own with that version.
 
-The environment is kept in the user's cache, under a hash of what goes into it, so only the first run takes its minute.
+The environment is kept in the user's cache, under a hash of what goes into it and of where the checkout lies, so only the first run takes its minute.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _requirements() -> list[str]:
 def python() -> Path:
     """Python of an environment with the old hub; skips, saying why, if it cannot be installed here."""
     wanted = _requirements()
-    key = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join([sys.version, str(ROOT), *wanted]).encode()).hexdigest()[:16]
     folder = _cache() / f"jupyterhub-5-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.with_suffix(".lock"), "w") as lock:
@@ -60,7 +60,9 @@ def python() -> Path:
 
 
 def _link_ourselves(folder: Path) -> None:
-    """Our packages and commands, from this checkout."""
+    """Our packages, commands and IPython's configuration, from this checkout."""
+    (folder / "etc" / "ipython").mkdir(parents=True)
+    (folder / "etc" / "ipython" / "ipython_config.py").symlink_to(ROOT / "spawner" / "ipython_config.py")
     site = next((folder / "lib").glob("python*/site-packages"))
     parts = ("hub", "extension", "spawner", "scheduler")
     (site / "hotdesk.pth").write_text("\n".join(str(ROOT / part) for part in parts))
