@@ -12,7 +12,7 @@ import desks
 import httpx
 import pytest
 import pytest_asyncio
-from hotdesk_api import calls
+from hotdesk_api import calls, models
 from hotdesk_api.errors import Unavailable
 from hotdesk_api.models import StreamEvent
 from hotdesk_scheduler.rest import streams
@@ -81,6 +81,42 @@ async def test_a_quiet_stream_sends_comments_and_ends_when_its_token_is_taken_ba
     await desks.until(lambda: not len(service.desk.feed))
 
 
+async def test_a_busy_stream_ends_too_when_its_user_leaves_the_project(
+    service: desks.Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "KEEP_ALIVE_S", 0.2)
+    await service.client("admin-token").call(calls.submit(desks.spec("chatty")))
+    task = asyncio.create_task(gathered(service.client().events(), []))
+    await desks.until(lambda: len(service.desk.feed) == 1)
+    left = {"alice-token": {**desks.TOKENS["alice-token"], "groups": []}, "admin-token": desks.TOKENS["admin-token"]}
+    (tmp_path / "tokens.json").write_text(json.dumps(left))
+    admin = service.client("admin-token")
+    async with asyncio.timeout(30):
+        step = 0
+        while len(service.desk.feed):
+            step += 1
+            await admin.call(calls.report_progress("team-a", "chatty", models.Progress(message=f"step {step}")))
+    await task
+
+
+async def test_a_followed_log_breaks_off_when_the_token_is_taken_back(
+    service: desks.Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def endless(*_: Any, **__: Any) -> AsyncIterator[bytes]:
+        yield b"begin\n"
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(service.engine, "logs", endless)
+    monkeypatch.setattr(streams, "KEEP_ALIVE_S", 0.1)
+    alice = service.client()
+    await alice.call(calls.submit(desks.spec("one")))
+    pieces = alice.logs("team-a", "one", follow=True)
+    assert await anext(pieces) == b"begin\n"
+    (tmp_path / "tokens.json").write_text("{}")
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(anext(pieces), 30)
+
+
 async def test_a_listener_that_goes_away_is_forgotten(service: desks.Running) -> None:
     task = asyncio.create_task(gathered(service.client().events(), []))
     await desks.until(lambda: len(service.desk.feed) == 1)
@@ -115,7 +151,7 @@ async def test_a_log_is_streamed_with_its_tail(service: desks.Running) -> None:
 async def test_a_log_of_a_pod_that_is_not_there_names_those_that_are(service: desks.Running) -> None:
     await service.client().call(calls.submit(desks.spec("one")))
     async with httpx.AsyncClient(base_url=service.url, headers={"Authorization": "token alice-token"}, trust_env=False) as http:
-        for query in ("pod=7", "pod=two-0"):
+        for query in ("pod=7", "pod=two-0", "pod=%C2%B2", "pod=" + "9" * 5000):
             found = await http.get(f"/v1/workloads/team-a/one/logs?{query}")
             assert found.status_code == 422
             assert "one-0" in found.json()["next_step"]

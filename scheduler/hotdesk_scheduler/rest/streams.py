@@ -16,7 +16,7 @@ from hotdesk_scheduler.rest.auth import Authenticator
 from hotdesk_scheduler.rest.base import Handler
 from hotdesk_scheduler.service.callers import no_such_workload
 from hotdesk_scheduler.service.desk import Desk
-from hotdesk_scheduler.service.feed import frame
+from hotdesk_scheduler.service.feed import Listener, frame
 
 KEEP_ALIVE_S = 15.0
 SLOW_S = 60.0
@@ -30,10 +30,21 @@ def pod_index(workload: Workload, asked: str | None) -> int:
     assert asked is not None
     text = asked.removeprefix(f"{workload.name}-")
     indexes = [pod.index for pod in workload.pods]
-    if not text.isdigit() or int(text) not in indexes:
+    found = next((index for index in indexes if text == str(index)), None)
+    if found is None:
         names = ", ".join(f"{workload.name}-{index}" for index in indexes[:10])
         raise Invalid(f"{workload.name} has no pod {asked[:80]}.", field="pod", value=asked[:80], next_step=f"Its pods: {names}.")
-    return int(text)
+    return found
+
+
+async def is_still_the_same(handler: Handler) -> bool:
+    """A token that was taken back ends what goes on, and so does a change of what it may; a hub that is away for a while does not."""
+    try:
+        return await handler.authenticator.caller(handler.token()) == handler.caller
+    except Unauthorized:
+        return False
+    except Unavailable:
+        return True
 
 
 class Logs(Handler):
@@ -65,7 +76,9 @@ class Logs(Handler):
         sending = asyncio.ensure_future(self._send_all(pieces))
         gone = asyncio.ensure_future(self._gone.wait())
         try:
-            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            while not (await asyncio.wait({sending, gone}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+                if not await is_still_the_same(self):
+                    break
         finally:
             gone.cancel()
             sending.cancel()
@@ -113,23 +126,21 @@ class Stream(Handler):
                 if listener.wants(view.project, view.name, kind=view.kind):
                     self.write(frame(StreamEvent(kind="workload", version=version, workload=view, name=view.name, project=view.project)))
             await self.flush()
-            while not listener.dropped:
-                waiting = await listener.take(KEEP_ALIVE_S)
-                self.write(b"".join(waiting) or b": still here\n\n")
-                await asyncio.wait_for(self.flush(), SLOW_S)
-                if not waiting and not await self._still_known():
-                    break
+            await self._send_changes(listener)
         except (StreamClosedError, TimeoutError):
             pass  # The listener went away, or does not read.
         finally:
             desk.feed.leave(listener)
 
-    async def _still_known(self) -> bool:
-        """A token that was taken back ends the stream; a hub that is away for a while does not."""
-        try:
-            await self.authenticator.caller(self.token())
-        except Unauthorized:
-            return False
-        except Unavailable:
-            return True
-        return True
+    async def _send_changes(self, listener: Listener) -> None:
+        """Until the listener falls behind, or is no longer who it was."""
+        clock = asyncio.get_running_loop().time
+        looked_at = clock()
+        while not listener.dropped:
+            waiting = await listener.take(KEEP_ALIVE_S)
+            if not waiting or clock() - looked_at >= KEEP_ALIVE_S:
+                looked_at = clock()
+                if not await is_still_the_same(self):
+                    return
+            self.write(b"".join(waiting) or b": still here\n\n")
+            await asyncio.wait_for(self.flush(), SLOW_S)
