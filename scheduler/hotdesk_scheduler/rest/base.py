@@ -106,7 +106,13 @@ class Handler(web.RequestHandler):
         self.set_header("Content-Type", "application/problem+json")
         if isinstance(known, Unauthorized):
             self.set_header("WWW-Authenticate", 'Bearer realm="hotdesk"')
+        if self._has_unread_body():
+            self.set_header("Connection", "close")  # tornado closes then; a caller that is not told sends its next request into the void
         self.finish(json.dumps(problem(known)))
+
+    def _has_unread_body(self) -> bool:
+        told = self.request.headers.get("Content-Length", "0")
+        return "Transfer-Encoding" in self.request.headers or not told.isdecimal() or int(told) > self._body_bytes
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if isinstance(value, HotdeskError | web.HTTPError):
