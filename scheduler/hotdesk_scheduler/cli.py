@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ def _serve(namespace: argparse.Namespace) -> int:
     from hotdesk_scheduler.serve import serve
 
     chosen = settings.load(namespace)
+    os.umask(0o077)  # whatever is written into the state directory is its owner's alone; jobs and shells set their own
     logging.basicConfig(
         stream=sys.stderr, level=chosen.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import psutil
@@ -42,6 +43,17 @@ async def test_a_command_has_the_pods_environment_and_directory(local: Local) ->
     assert said[1].decode().splitlines() == ["build1 yes", str(local.state_dir / "homes" / "ada")]
     assert said[2] == b"oops\n"
     assert await session.wait() == 7
+    await session.close()
+
+
+async def test_what_a_shell_writes_has_the_modes_of_what_the_pod_writes(local: Local) -> None:
+    workload_id = await _running(local)
+    before = os.umask(0o077)  # as the scheduler's own is
+    try:
+        session = await local.engine.exec(workload_id, 0, ["sh", "-c", "umask"], tty=False)
+    finally:
+        os.umask(before)
+    assert (await _all(session))[1] == b"0022\n"
     await session.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import stat
 import subprocess
 import sys
 import time
@@ -113,6 +114,15 @@ def test_wrong_wishes_get_sentences_from_the_real_catalog(real: Scheduler) -> No
     assert "python" in str(unknown.value)
     with pytest.raises(NotFound):
         real.client(real.bob).call(calls.workload("team-a", "huge"))
+
+
+def test_all_that_a_scheduler_keeps_is_its_owners_alone(real: Scheduler) -> None:
+    client = real.client()
+    client.call(calls.submit(job("one", "true")))
+    until(lambda: status(client, "one") == "Succeeded")
+    kept = [real.state, *real.state.rglob("*")]
+    assert {"records.db", "state.db", "port", "log"} <= {path.name for path in kept}
+    assert [path for path in kept if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
 def test_stop_refuses_while_a_scheduler_works_and_ends_everything_afterwards(real: Scheduler) -> None:

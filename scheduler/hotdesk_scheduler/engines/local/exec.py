@@ -51,6 +51,7 @@ class LocalExec:
                 env=environment,
                 cwd=directory,
                 start_new_session=True,
+                umask=0o022,  # as in the pod itself
                 preexec_fn=_take_terminal if tty else None,
                 executable=_find(argv[0], environment["PATH"]),
             )
