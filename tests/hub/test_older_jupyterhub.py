@@ -1,6 +1,6 @@
 """The oldest supported JupyterHub, 5.5: the tests marked `hub_versions` again, in an environment of their own with that version.
 
-The environment is kept in the user's cache, under a hash of what goes into it and of where the checkout lies, so only the first run takes its minute.
+The environment is kept in the cache, under a hash of what goes into it and of where the checkout lies: only the first run is slow.
 """
 
 from __future__ import annotations
