@@ -209,10 +209,18 @@ async def test_a_stuck_supervisor_is_killed_when_it_is_overdue(local: Local, mon
     assert processes.identify(child) is None
 
 
+async def test_a_program_that_kills_its_supervisor_at_once_is_lost_and_not_said_to_have_failed_to_start(local: Local) -> None:
+    workload_id = await local.submit("job", command=["sh", "-c", "kill -9 $PPID; sleep 711"])
+    await local.start(workload_id)
+    await local.until(workload_id, PodState.LOST)
+    assert local.workload(workload_id).failures == 0
+    await eventually(lambda: not _sleepers("711"), "its program being gone")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 0.005, 0.01, 0.02, 0.04, 0.08])
 async def test_a_supervisor_killed_at_any_moment_never_leaves_a_job_running_unseen(local: Local, after_s: float) -> None:
-    """It ran at most once, ends in an honest state, and nothing of it is left."""
+    """It ran at most once, is lost (which is no failure of its own), and nothing of it is left."""
     sleep = str(708.5 + after_s)
     workload_id = await local.submit("job", command=["sh", "-c", f'echo run >> "$HOME/runs"; setsid sleep {sleep} & wait'])
     await local.start(workload_id)
@@ -221,10 +229,9 @@ async def test_a_supervisor_killed_at_any_moment_never_leaves_a_job_running_unse
     await asyncio.sleep(after_s)
     with contextlib.suppress(ProcessLookupError):
         os.kill(shim.pid, signal.SIGKILL)
-    ended = {PodState.LOST, PodState.FAILED}
     with contextlib.suppress(AssertionError):
-        await eventually(lambda: local.pod(workload_id).state in ended, within_s=3)
-    if local.pod(workload_id).state not in ended:  # the kill met the short-lived starter, not the supervisor itself
+        await eventually(lambda: local.pod(workload_id).state is PodState.LOST, within_s=3)
+    if local.pod(workload_id).state is not PodState.LOST:  # the kill met the short-lived starter, not the supervisor itself
         assert local.pod(workload_id).state is PodState.RUNNING
         os.kill(_ids(local, workload_id)[0], signal.SIGKILL)
         await local.until(workload_id, PodState.LOST)

@@ -106,6 +106,9 @@ class Pods:
             except runs.Taken:
                 await self._adopt_late(key, token, self.run_dir(key, pod))
                 return
+            except runs.Vanished:
+                await self._vanished(key, token, self.run_dir(key, pod))
+                return
             except (OSError, ValueError) as error:
                 answer = f"its directory could not be prepared ({error.strerror if isinstance(error, OSError) else error})"
         if isinstance(answer, str):
@@ -128,6 +131,12 @@ class Pods:
         await asyncio.to_thread(self._clear, token, None)
         about = Change("failed_verb", *key, sentence)
         await self.journal.write_surely(lambda: self._ended(key, token, None, error=sentence), what="A failed start", about=about)
+
+    async def _vanished(self, key: Key, token: str, run_dir: Path) -> None:
+        """Killed while it was starting, however far it got: lost like any other that is killed, and no failure of its program."""
+        await asyncio.to_thread(runs.bar, run_dir)
+        await asyncio.to_thread(self._kill_supervisors, token)
+        await self._settle(key, token)
 
     def _kill_supervisors(self, token: str) -> None:
         """However far they got: the starter, or the supervisor it left."""

@@ -126,10 +126,14 @@ class Taken(Exception):
     """Another supervisor has this run already: the one a scheduler started just before it was killed."""
 
 
+class Vanished(Exception):
+    """The supervisor was killed from outside before it answered: it ended without a word, and without one of trouble."""
+
+
 def spawn(run_dir: Path, token: str) -> Processes | str:
     """Start the supervisor and wait for its word; a sentence if it could not start. Blocks for some tens of milliseconds.
 
-    Raises Taken when the run is in another supervisor's hands; it is never started a second time.
+    Raises Taken when the run is in another supervisor's hands; it is never started a second time. Raises Vanished.
     """
     argv: Sequence[str] = [sys.executable, "-I", "-S", "-E", str(SHIM), str(run_dir), token]
     write_private(run_dir / "shim.err", b"")
@@ -144,7 +148,9 @@ def spawn(run_dir: Path, token: str) -> Processes | str:
     try:
         record = json.loads(answer)
     except ValueError:
-        return "its supervisor ended without a word (see shim.err in the pod's directory)"
+        if (run_dir / "shim.err").stat().st_size == 0:
+            raise Vanished from None
+        return "its supervisor could not run (see shim.err in the pod's directory)"
     if record.get("taken"):
         raise Taken
     if not record.get("shim"):
