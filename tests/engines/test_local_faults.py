@@ -213,7 +213,9 @@ async def test_a_program_that_kills_its_supervisor_at_once_is_lost_and_not_said_
     workload_id = await local.submit("job", command=["sh", "-c", "kill -9 $PPID; sleep 711"])
     await local.start(workload_id)
     await local.until(workload_id, PodState.LOST)
-    assert local.workload(workload_id).failures == 0
+    workload = local.find(workload_id)
+    assert workload is not None
+    assert workload.failures == 0
     await eventually(lambda: not _sleepers("711"), "its program being gone")
 
 
