@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hotdesk.render import cluster, html, jobs, plain, terminal
-from hotdesk.render.view import View
+from hotdesk.render.view import Table, View
 from hotdesk_api.models import (
     DeviceOut,
     EventOut,
@@ -150,9 +151,9 @@ VIEWS: dict[str, View] = {
 }
 
 
-def _in_terminal(view: View) -> str:
+def _in_terminal(view: View, width: int = 220) -> str:
     console = Console(
-        file=io.StringIO(), width=220, force_terminal=True, color_system="standard", highlight=False, markup=False, _environ={}
+        file=io.StringIO(), width=width, force_terminal=True, color_system="standard", highlight=False, markup=False, _environ={}
     )
     console.print(terminal.whole(view), crop=False)
     assert isinstance(console.file, io.StringIO)
@@ -187,13 +188,38 @@ def test_what_a_job_reports_cannot_steer_a_terminal() -> None:
     assert "gone" in _in_terminal(evil)
 
 
+def _text_in_terminal(view: View, width: int) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;]*m", "", _in_terminal(view, width)).splitlines()
+
+
 def test_a_long_table_at_a_terminal_has_the_same_columns_and_is_not_cut() -> None:
     many = [workload(f"job-{n:03}", image="registry/" + "x" * 300) for n in range(100)]
-    shown = _in_terminal(jobs.job_list(many, project="team-a", now=NOW)).split("\n")
+    shown = _text_in_terminal(jobs.job_list(many, project="team-a", now=NOW), 220)
     assert shown[0] == "Showing jobs for project team-a"
-    assert "job-099" in shown[101]
-    assert "x" * 300 in shown[101]
-    assert shown[101].index("\x1b[32mRunning") == shown[2].index("\x1b[32mRunning")
+    first, last = (next(line for line in shown if name in line) for name in ("job-000", "job-099"))
+    assert first.index("Running") == last.index("Running")
+    assert sum("x" * 300 in line for line in shown) == 100
+
+
+def test_at_80_columns_nothing_is_cut_and_no_name_is_broken() -> None:
+    image = "registry.example.org/vision/lane-detection:3.1"
+    listed = [workload("a-1-1-jupyter", type="Interactive", status="ContainerCreating", image=image), *LIST]
+    for wide, project in ((False, "team-a"), (False, None), (True, "team-a")):
+        lines = _text_in_terminal(jobs.job_list(listed, project=project, now=NOW, wide=wide), 80)
+        assert max(map(len, lines)) <= 80, "\n".join(lines)
+        for whole in (image, QUICKSTART, "a-1-1-jupyter", "ContainerCreating", "<multiple>", "http://127.0.0.1:8000/team-a/two"):
+            assert any(whole in line for line in lines), (whole, "\n".join(lines))
+    lines = _text_in_terminal(VIEWS["list"], 80)
+    assert lines[1].split() == ["NAME", "STATUS", "AGE", "NODE", "TYPE", "PROJECT", "USER", "GPUs"]
+    assert lines[3] == f"    IMAGE {QUICKSTART}", "below its row, named"
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("width", [60, 80, 100, 132])
+def test_every_word_of_a_table_is_whole_at_every_width(name: str, width: int) -> None:
+    cells = [cell for block in VIEWS[name].blocks if isinstance(block, Table) for row in block.rows for cell in row]
+    shown = "\n".join(_text_in_terminal(VIEWS[name], width))
+    assert not [word for cell in cells for word in cell.text.split() if word not in shown]
 
 
 def test_simulated_gpus_are_marked_in_every_medium() -> None:
