@@ -233,6 +233,17 @@ def test_the_reason_of_what_waits_is_in_the_notebooks_table_and_in_wide() -> Non
     assert "No node has 2 free GPUs" in plain.whole(VIEWS["list-wide"])
 
 
+def test_what_a_running_job_reports_is_its_progress_and_no_reason() -> None:
+    running = workload("hyper1", progress=0.08, message="step 276 of 3600")
+    detail = WorkloadDetail.model_validate(running.model_dump() | {"spec": DETAIL.spec, "pods": PODS})
+    described = plain.body(jobs.describe(detail, EVENTS, now=NOW))
+    assert re.search(r"^PROGRESS: +8% step 276 of 3600$", described, re.MULTILINE)
+    assert "REASON" not in described
+    head, row = plain.body(jobs.job_list([running], project="team-a", now=NOW, wide=True)).splitlines()
+    assert row[head.index("PROGRESS") :].startswith("8% step 276 of 3600")
+    assert row[head.index("REASON") :] == "-"
+
+
 def test_a_url_becomes_a_link_and_nothing_else_does() -> None:
     shown = html.whole(VIEWS["list"])
     assert shown.count("<a href=") == 2

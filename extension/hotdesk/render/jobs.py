@@ -73,7 +73,12 @@ def node_of(job: WorkloadOut) -> str:
 
 def reason_of(job: WorkloadOut) -> str:
     """Why it waits, stopped or failed; nothing for what runs well."""
-    return job.message or "" if job.reason is None or job.status in ("Running", "Succeeded") else job.reason.sentence
+    return "" if job.reason is None or job.status in ("Running", "Succeeded") else job.reason.sentence
+
+
+def progress_of(job: WorkloadOut) -> str:
+    """How far it is, as it reports itself: `8% step 276 of 3600`."""
+    return " ".join(part for part in ("" if job.progress is None else f"{job.progress:.0%}", job.message) if part)
 
 
 def requested(job: WorkloadOut) -> str:
@@ -83,8 +88,8 @@ def requested(job: WorkloadOut) -> str:
 
 
 def status_cell(job: WorkloadOut) -> Cell:
-    if job.status == "Running" and job.progress is not None:
-        return Cell(job.status, TONES["Running"], note=f"{job.progress:.0%} {job.message}".strip(), bar=job.progress)
+    if job.status == "Running":
+        return Cell(job.status, TONES["Running"], note=progress_of(job), bar=job.progress)
     waits = job.status in _WAITS and job.queue_position is not None
     note = f"{job.queue_position}. in the queue: {reason_of(job)}" if waits and reason_of(job) else reason_of(job)
     return Cell(job.status, TONES.get(job.status, ""), note=note)
@@ -125,7 +130,7 @@ def _row_wide(job: WorkloadOut, now: float) -> tuple[Cell, ...]:
         *_start(job, now),
         Cell(f"{allocated} ({requested(job)})"),
         Cell(f"{job.running_pods} ({job.pending_pods})"),
-        Cell("" if job.progress is None else f"{job.progress:.0%}", bar=job.progress),
+        Cell(progress_of(job), bar=job.progress),
         Cell("" if job.queue_position is None else str(job.queue_position)),
         Cell(str(job.created_by_cli).lower()),
         _urls(job),
@@ -187,7 +192,7 @@ def _facts(job: WorkloadDetail, now: float) -> Facts:
         ("STATUS", Cell(job.status, TONES.get(job.status, ""))),
         ("REASON", Cell(reason_of(job))),
         ("QUEUE POSITION", Cell("" if job.queue_position is None else str(job.queue_position))),
-        ("PROGRESS", Cell("" if job.progress is None else f"{job.progress:.0%}", bar=job.progress)),
+        ("PROGRESS", Cell(progress_of(job), bar=job.progress)),
         ("TRAINING DURATION", Cell(_duration(job, now))),
         ("IMAGE", Cell(job.image)),
         ("GPUS", Cell(requested(job))),
