@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -73,6 +74,8 @@ def test_exec_passes_input_output_and_the_exit_code_along(desk: Desk, job: str) 
     assert (shown.code, shown.out, shown.err) == (7, f"inside {job}-team-a\n", "oops\n")
     assert desk.run("exec", "-i", job, "--", "cat", stdin="passed on\n").out == "passed on\n"
     assert "SIMULATED" in desk.ok("exec", job, "nvidia-smi")
+    used = next(line for line in desk.ok("top", "job").splitlines() if line.startswith(job))
+    assert re.search(r" \d+% +16G +\d+(\.\d)?G ", used), used
     refused = desk.run("bash", job)
     assert refused.code == 2
     assert f"exec {job}" in refused.err

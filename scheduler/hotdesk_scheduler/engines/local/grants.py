@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +112,25 @@ class Grants:
         if kept is None or kept[0] is not pod or kept[1] is not run:
             kept = (pod, run, self._describe(workload, pod, run))
             self._details[key] = kept
-        return kept[2]
+        return kept[2] if self._backend.simulated else replace(kept[2], devices=self._in_use(workload, pod, run))
 
     def _describe(self, workload: Workload, pod: Pod, run: Run) -> PodDetails:
         return PodDetails(
-            devices=self.devices_of(run),
+            devices=self._in_use(workload, pod, run),
             environment=self._own_environment(workload, pod, run),
             pid=run.child.pid if run.child else None,
             ports=dict(run.ports),
             tier=run.tier,
             error=run.error,
         )
+
+    def _in_use(self, workload: Workload, pod: Pod, run: Run) -> tuple[Device, ...]:
+        """Its devices with what it uses of them. Of a real GPU that others share only the sum is measured: that is nobody's figure."""
+        held = self.devices_of(run)
+        if self._backend.simulated:
+            return usage.of_pod(workload, pod, run, held)
+        whole = {one.index for one in run.devices if one.millis == WHOLE_GPU}
+        return tuple(one if one.index in whole else replace(one, utilisation_percent=None, memory_used_mib=None) for one in held)
 
     def drop(self, workload_id: str) -> None:
         self._details = {key: kept for key, kept in self._details.items() if key[0] != workload_id}
