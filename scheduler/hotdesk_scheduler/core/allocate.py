@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hotdesk_scheduler.core import limits, placement
 from hotdesk_scheduler.core.ledger import Ledger, Seat
-from hotdesk_scheduler.core.model import PodState
+from hotdesk_scheduler.core.model import WHOLE_GPU, PodState
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.requests import Request, Requests, alive, is_placed
 from hotdesk_scheduler.core.rooms import BOTH, LATER
@@ -32,8 +32,10 @@ def honour_nominations(ledger: Ledger) -> None:
 
 
 def _still_possible(seat: Seat) -> bool:
+    """No longer so when a node is lost, or when a plan was carried out only in part: kept for it, and its holder never stopped."""
     room = seat.spot.later
-    return seat.spot.node.ready and min(room.free_gpus, room.cpu_millis, room.memory_mib, room.pods) >= 0
+    shared = max((room.groups.get(share.group, 0) for share in seat.placement.shares), default=0)
+    return seat.spot.node.ready and min(room.free_gpus, room.cpu_millis, room.memory_mib, room.pods, WHOLE_GPU - shared) >= 0
 
 
 def _start_together(ledger: Ledger, seats: list[Seat]) -> None:

@@ -1,0 +1,63 @@
+"""A scheduler may be killed between two decisions of a plan, and owners act meanwhile: the next plan starts from what that left."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+from builders import World, node, q
+from hotdesk_scheduler.core.model import Phase, PodState
+from hotdesk_scheduler.core.plan import Hold, Nominate, Plan, Stop
+
+
+def carry_out(world: World, *kinds: type) -> None:
+    """Apply only the decisions of these kinds, as if the scheduler had been killed before the others."""
+    some = tuple(d for d in world.plan.decisions if isinstance(d, kinds))
+    assert some
+    asyncio.run(world._apply(replace(world.plan, decisions=some)))
+
+
+def test_a_share_kept_for_one_whose_victim_was_never_stopped_is_asked_for_again() -> None:
+    world = World(node("n1", 1), a=q(1), b=q(0))
+    world.runs("b", 0.5, group="g1")
+    world.runs("b", 0.5, group="g1")
+    world.asks("a", 0.5)
+    world.decide()
+    carry_out(world, Nominate)
+    world.decide()
+    carry_out(world, Nominate, Stop)
+    world.settle()
+    assert world.running("a") == ["a1"]
+    assert len(world.running("b")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_no_history_of_plans_carried_out_in_part_leads_to_a_broken_one(seed: int) -> None:
+    """The world checks every plan against the invariants; shared GPUs, slow releases and deletions in each history."""
+    chance = random.Random(seed)
+    world = World(node("n1", 2), node("n2", 2), a=q(2), b=q(2))
+    for _ in range(25):
+        for _ in range(chance.randint(0, 3)):
+            world.asks(chance.choice("ab"), chance.choice([0, 0.3, 0.5, 1, 1, 2]), fixed=chance.random() < 0.3)
+        _live(world, chance)
+        asyncio.run(world._review())
+        decided = [d for d in world.decide().decisions if not isinstance(d, Hold)]
+        done = decided[: chance.randint(0, len(decided))] if chance.random() < 0.4 else decided
+        asyncio.run(world._apply(Plan(world.plan.version, tuple(done))))
+        world.now += chance.uniform(1, 20)
+
+
+def _live(world: World, chance: random.Random) -> None:
+    """Some pods start, go, or end by themselves; some workloads are deleted."""
+    world.engine.now = world.now
+    for workload in world.snapshot().workloads:
+        pod = workload.pods[0]
+        if pod.state in (PodState.STARTING, PodState.RELEASING) and chance.random() < 0.5:
+            world.engine._settle_pod(workload.id, 0)
+        elif pod.state is PodState.RUNNING and chance.random() < 0.15:
+            world.finish(workload.id)
+        elif workload.phase is Phase.ACTIVE and chance.random() < 0.04:
+            world.delete(workload.id)
