@@ -227,6 +227,14 @@ def test_why_and_what_if_say_the_same_as_the_plan() -> None:
     running = explain(world.snapshot(), world.policy, world.now, "a1")
     assert running.starts_now is None
     assert running.sentence == "It is running on n1 (2 whole GPUs)."
+    assert running.used_millis == 2000, "its own GPUs are its project's too"
+
+
+def test_why_of_what_starts_is_told_in_words() -> None:
+    world = World(node(gpus=2), a=2)
+    world.asks("a", 1)
+    world.cycle()
+    assert explain(world.snapshot(), world.policy, world.now, "a1").sentence == "It is starting on n1 (1 whole GPU)."
 
 
 def test_what_if_on_free_gpus_says_where() -> None:

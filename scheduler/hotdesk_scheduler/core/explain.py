@@ -15,10 +15,15 @@ from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.core.requests import Requests
 from hotdesk_scheduler.core.sentences import join
 
+_DOING = {"Running": "running", "ContainerCreating": "starting", "Terminating": "stopping"}
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One sentence, then the numbers. `starts_now` is None for a workload that already runs or has ended."""
+    """One sentence, then the numbers. `starts_now` is None for a workload that already runs or has ended.
+
+    `used_millis` is what its project holds: beside a workload that waits, and with one that runs.
+    """
 
     sentence: str
     starts_now: bool | None = None
@@ -96,10 +101,11 @@ def _starts(places: list[Placement], stopped: tuple[str, ...]) -> str:
 def _not_waiting(ledger: Ledger, workload: Workload) -> Explanation:
     base = _numbers(ledger, workload)
     places = [pod.placement for pod in workload.pods if pod.state in HOLDING and pod.placement]
+    base = replace(base, used_millis=base.used_millis + sum(place.gpu_millis for place in places))
     word = status(workload)
     reason = workload.phase_reason
     if workload.phase is Phase.ACTIVE:
-        sentence = f"It is {'running' if word == 'Running' else word} on {_nodes(places)} ({words(places)})."
+        sentence = f"It is {_DOING.get(word, word)} on {_nodes(places)} ({words(places)})."
         reason = next((pod.stop_reason for pod in workload.pods if pod.release_deadline and pod.stop_reason), None)
         sentence = f"{sentence} {reason.sentence}" if reason else sentence
     elif reason:
