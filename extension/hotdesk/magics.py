@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from hotdesk_api.errors import HotdeskError, Invalid
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.magic import no_var_expand
 
 from hotdesk import notebook
@@ -23,6 +24,7 @@ from hotdesk.session import Session
 
 NAMES = ("runai", "hotdesk")
 _ASSIGNED = re.compile(r"^\s*[^=()#]+=\s*get_ipython\(\)\.run_line_magic\(")
+_OURS = re.compile(r"^(?:[^=()#%]+=)?\s*%%?(?:runai|hotdesk)(\s.*)$")
 _SIMPLE = (str, int, float)
 
 
@@ -44,6 +46,7 @@ class Runai:
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self.names = LiveNames()
+        self.matcher: Any = None
 
     def __call__(self, line: str, cell: str | None = None) -> Any:
         session = Session(ask=notebook.ask, word="%runai", confirms=False)
@@ -97,13 +100,15 @@ class Runai:
             raise RunaiError(HotdeskError(" ".join(str(error) for error in answer.problems)))
         return None if wanted is False else value
 
-    def complete(self, _shell: Any, event: Any) -> list[str]:
-        """IPython's hook: what may stand at the cursor. Asks the scheduler for a second at most, and remembers."""
-        text = event.text_until_cursor
-        _magic, *words = text.split()
-        partial = "" if text[-1:].isspace() or not words else words.pop()
-        cut = len(partial) - len(event.symbol) if partial.endswith(event.symbol) else 0
-        return [found.text[cut:] for found in complete(words, partial, self.names)]
+    def complete(self, context: CompletionContext) -> SimpleMatcherResult:
+        """IPython's matcher: what may stand at the cursor of a line of ours, and nothing of Python's beside it."""
+        line = _OURS.match(context.text_until_cursor)
+        if line is None:
+            return {"completions": []}
+        words = line[1].split()
+        partial = "" if line[1][-1:].isspace() or not words else words.pop()
+        found = [SimpleCompletion(candidate.text, type="hotdesk") for candidate in complete(words, partial, self.names)]
+        return {"completions": found, "matched_fragment": partial, "ordered": True, "suppress": True}
 
 
 def _with_continuation(line: str, cell: str) -> tuple[str, str]:
@@ -152,8 +157,13 @@ def register(shell: Any) -> None:
 
     for name in NAMES:
         shell.register_magic_function(runai, "line_cell", name)
-        for spelled in (f"%{name}", f"%%{name}"):
-            shell.set_hook("complete_command", magic.complete, str_key=spelled)
+
+    @context_matcher(identifier="hotdesk")  # type: ignore[untyped-decorator]  # IPython's is not typed
+    def matcher(context: CompletionContext) -> SimpleMatcherResult:
+        return magic.complete(context)
+
+    magic.matcher = matcher
+    shell.Completer.custom_matchers.append(magic.matcher)
     shell._hotdesk = magic
 
 
@@ -161,4 +171,7 @@ def unregister(shell: Any) -> None:
     for name in NAMES:
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop(name, None)
+    magic = getattr(shell, "_hotdesk", None)
+    if magic is not None and magic.matcher in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.remove(magic.matcher)
     shell._hotdesk = None

@@ -12,6 +12,7 @@ import nbformat
 import pytest
 from seats import Desk, wait_until
 
+QUICKSTART = "gcr.io/run-ai-demo/quickstart"
 pytestmark = pytest.mark.slow  # a kernel takes a second or two to start
 
 
@@ -158,7 +159,18 @@ def test_tab_completes_verbs_flags_and_live_names(notebook: Notebook, desk: Desk
     assert "%runai describe" in notebook.complete("%runai desc")
     assert "%runai submit x --gpu-memory" in notebook.complete("%runai submit x --gpu-m")
     assert f"%runai logs {job}" in notebook.complete(f"%runai logs {job[:-2]}")
-    assert "%%runai submit x --project=team-a" in notebook.complete("%%runai submit x --project=te")
+    assert notebook.complete("%%runai submit x --project=te") == ["%%runai submit x --project=team-a"]
+    assert notebook.complete(f"found = %hotdesk describe job {job[:-2]}") == [f"found = %hotdesk describe job {job}"]
+    assert notebook.complete("%runai submit x --image=gcr.io/ru") == [f"%runai submit x --image={QUICKSTART}"]
+    assert "print" in notebook.complete("%%runai submit x -g 1\npri")[0], "in the cell's body it is Python that is completed"
+
+
+def test_nothing_of_pythons_stands_between_our_flags_and_names(notebook: Notebook, desk: Desk, job: str) -> None:
+    notebook.run(f"%runai submit {job} -i python --command sleep --args infinity")
+    assert notebook.complete("%runai logs ") == [f"%runai logs {job}"]
+    flags = notebook.complete("%runai logs x --")
+    assert flags
+    assert not [flag for flag in flags if flag.endswith(("--abs", "--all", "--and"))]
 
 
 def test_loading_twice_is_loading_once_and_unloading_removes_it(notebook: Notebook) -> None:
