@@ -7,10 +7,9 @@ first by the same criteria, then pruned until nobody in it could have been left 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from itertools import product
 from typing import Protocol
 
 from hotdesk_scheduler.core import placement
@@ -18,9 +17,10 @@ from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.consolidate import make_hole
 from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import PodRequest
 from hotdesk_scheduler.core.quantities import GPU, RESOURCES
 from hotdesk_scheduler.core.requests import Request
-from hotdesk_scheduler.core.rooms import LATER, Spot
+from hotdesk_scheduler.core.rooms import LATER, Room, Spot
 from hotdesk_scheduler.core.victims import Unit
 
 EXACT_WORKLOADS = 12
@@ -115,20 +115,40 @@ class Search:
         """The best of all sets, or None; `units` are all that may be stopped, whole chains."""
         if not self.suffices(units):
             return None
-        sets = [s for s in _sets(units) if s and self._frees_enough(s) and self.rules.legal(s)]
-        if self.gently:
-            sets = [s for s in sets if not self.rules.pushes(s)]
-        sets.sort(key=self.key)
         too_small: list[frozenset[int]] = []
-        for chosen in sets:
+        for chosen in self._in_order(units):
+            if not self._frees_enough(chosen) or not self.rules.legal(chosen):
+                continue
             ids = frozenset(map(id, chosen))
             if any(ids <= other for other in too_small):
                 continue
             if not self.suffices(chosen):
                 too_small.append(ids)
             elif not self._needless(chosen):
-                return list(chosen)
+                return chosen
         return None
+
+    def _in_order(self, units: Units) -> Iterator[list[Unit]]:
+        """All sets that respect the chains, the preferred first, made as they are asked for: a set never sorts before a part of it.
+
+        Each set grows by the next unit of its last workload, or by the first unit of a later one, so that it is made once.
+        """
+        chains = _chains(units)
+        heap: list[tuple[tuple[object, ...], int, int, list[Unit]]] = []
+
+        def offer(chosen: list[Unit], last: int, length: int) -> None:
+            if not self.gently or not self.rules.pushes(chosen):
+                heappush(heap, (self.key(chosen), last, length, chosen))
+
+        for i, chain in enumerate(chains):
+            offer(chain[:1], i, 1)
+        while heap:
+            _, last, length, chosen = heappop(heap)
+            yield chosen
+            if length < len(chains[last]):
+                offer([*chosen, chains[last][length]], last, length + 1)
+            for i in range(last + 1, len(chains)):
+                offer([*chosen, chains[i][0]], i, 1)
 
     def _frees_enough(self, units: Units) -> bool:
         """A quick look at sums of GPUs, before anything is tried: on one node for one pod, in all for several (or with moves)."""
@@ -243,33 +263,30 @@ class Search:
                 return spot, offer
         return None
 
-    def _offer(self, spot: Spot, units: Units, request: object) -> list[Unit] | None:
+    def _offer(self, spot: Spot, units: Units, request: PodRequest) -> list[Unit] | None:
         """The units that make room for one such pod on this node, in order of preference, less those that need not go."""
-        pod = next(p.request for p in self.request.pods if p.request == request)
-        ledger = self.ledger
-        checkpoint = ledger.checkpoint()
-        taken: list[Unit] = []
-        fits = placement.on_spot(spot, pod, LATER) is not None
-        for unit in units:
-            if fits:
-                break
-            if unit in taken or not unit.available(ledger):
-                continue
-            chain = unit.chain(ledger)
-            self.vacate(chain)
-            taken.extend(chain)
-            fits = placement.on_spot(spot, pod, LATER) is not None
-        ledger.rollback(checkpoint)
-        if not fits or not taken:
+        room = spot.later.copy()
+        if placement.fits_in(room, spot, request):
             return None
-        for unit in sorted(taken, key=lambda u: u.seniority):
+        taken: list[Unit] = []
+        for unit in units:
+            if unit in taken or not unit.available(self.ledger):
+                continue
+            chain = [u for u in unit.chain(self.ledger) if u not in taken]
+            _leave(room, spot, chain)
+            taken.extend(chain)
+            if placement.fits_in(room, spot, request):
+                break
+        else:
+            return None
+        for unit in sorted(taken, key=lambda u: u.seniority) if len(taken) > 1 else ():
             if len(taken) == 1 or any(other.before is unit for other in taken):
                 continue
             rest = [u for u in taken if u is not unit]
-            self.vacate(rest)
-            if placement.on_spot(spot, pod, LATER) is not None:
+            room = spot.later.copy()
+            _leave(room, spot, rest)
+            if placement.fits_in(room, spot, request):
                 taken = rest
-            ledger.rollback(checkpoint)
         return taken
 
     def _all_then_prune(self, units: Units) -> list[Unit] | None:
@@ -304,29 +321,43 @@ class Search:
         return chosen
 
 
+def _leave(room: Room, spot: Spot, units: Units) -> None:
+    """Take what these hold on this node out of a copy of its room."""
+    for unit in units:
+        for seat in unit.seats:
+            if seat.spot is spot:
+                room.change(seat.placement, seat.pod.request, -1)
+
+
+@dataclass(slots=True, eq=False)
+class Few:
+    """Counts possible victims as they come."""
+
+    sets: int = 1
+    lengths: dict[str, int] = field(default_factory=dict)
+
+    def add(self, unit: Unit) -> bool:
+        """Whether with this one all sets can still be looked at."""
+        length = self.lengths.get(unit.workload.id, 0) + 1
+        self.lengths[unit.workload.id] = length
+        self.sets = self.sets // length * (length + 1)
+        return len(self.lengths) <= EXACT_WORKLOADS and self.sets <= MOST_SETS
+
+
 def few(units: Units) -> bool:
     """Whether all sets can be looked at."""
-    lengths: dict[str, int] = {}
-    for unit in units:
-        lengths[unit.workload.id] = lengths.get(unit.workload.id, 0) + 1
-    if len(lengths) > EXACT_WORKLOADS:
-        return False
-    sets = 1
-    for length in lengths.values():
-        sets *= length + 1
-    return sets <= MOST_SETS
+    count = Few()
+    return all(count.add(unit) for unit in units)
 
 
-def _sets(units: Units) -> Iterable[list[Unit]]:
-    """All sets that respect the chains: of each workload nothing, or its first so many units."""
+def _chains(units: Units) -> list[list[Unit]]:
+    """The units of each workload, in the order in which they have to go."""
     chains: dict[str, list[Unit]] = {}
     for unit in units:
         chains.setdefault(unit.workload.id, []).append(unit)
     for chain in chains.values():
         chain.sort(key=_depth)
-    choices = [[chain[:count] for count in range(len(chain) + 1)] for chain in chains.values()]
-    for parts in product(*choices):
-        yield [unit for part in parts for unit in part]
+    return list(chains.values())
 
 
 def _depth(unit: Unit) -> int:

@@ -211,20 +211,15 @@ def _offer(ledger: Ledger, spot: Spot, seats: Seats, request: PodRequest) -> lis
         (seat for seat in seats if _still_movable(ledger, seat)),
         key=lambda s: (s.amount[GPU], s.workload.priority, -s.workload.created_at, s.workload.name),
     )
-    checkpoint = ledger.checkpoint()
+    room = spot.later.copy()
     taken: list[Seat] = []
-    found: list[Seat] | None = None
-    while left and found is None:
+    while left:
         for seat in left:
-            inner = ledger.checkpoint()
-            ledger.vacate(seat)
-            if placement.on_spot(spot, request, LATER) is not None:
-                found = [*taken, seat]
-                break
-            ledger.rollback(inner)
-        else:
-            largest = left.pop()
-            ledger.vacate(largest)
-            taken.append(largest)
-    ledger.rollback(checkpoint)
-    return found
+            room.change(seat.placement, seat.pod.request, -1)
+            if placement.fits_in(room, spot, request):
+                return [*taken, seat]
+            room.change(seat.placement, seat.pod.request, 1)
+        largest = left.pop()
+        room.change(largest.placement, largest.pod.request, -1)
+        taken.append(largest)
+    return None

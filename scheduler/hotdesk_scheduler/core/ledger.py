@@ -53,7 +53,7 @@ class Ledger:
         self.policy = policy
         self.now = now
         self.index = Index()
-        self.spots = [Spot(node, i, self.index) for i, node in enumerate(sorted(snapshot.nodes, key=lambda n: n.name))]
+        self.spots = [Spot(node, i) for i, node in enumerate(sorted(snapshot.nodes, key=lambda n: n.name))]
         self.spot_of = {spot.node.name: spot for spot in self.spots}
         self._eligible = Eligibility([spot.node for spot in self.spots], snapshot.projects)
         self.smallest_gpu_mib = min((n.gpu_memory_mib for n in snapshot.nodes if n.gpus and n.ready), default=0)
@@ -72,6 +72,7 @@ class Ledger:
         self._log: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         for workload in snapshot.workloads:
             self._take_in(workload)
+        self.index.fill(self.spots)
         shares.assign(self.top, self.capacity)
         self._log.clear()
 
@@ -157,13 +158,6 @@ class Ledger:
         self._log.append((_restore, (table, key, old)))
         _restore(table, key, value)
 
-    def _count_releasing(self, by: int) -> None:
-        self.releasing += by
-        self._log.append((self._uncount_releasing, (by,)))
-
-    def _uncount_releasing(self, by: int) -> None:
-        self.releasing -= by
-
     def start(self, workload: Workload, pod: Pod, placement: Placement) -> None:
         """Start a pending pod there now; it must fit in both rooms."""
         spot = self.spot_of[placement.node]
@@ -208,18 +202,35 @@ class Ledger:
         if seat.rooms == LATER:
             self.give_up_nomination(seat)
             return
-        key = (seat.workload.id, seat.pod.index)
-        self._charge(seat.workload, seat.amount, -1)
         if seat.started_now:
+            key = (seat.workload.id, seat.pod.index)
+            self._charge(seat.workload, seat.amount, -1)
             self._room(seat.spot, BOTH, seat.placement, seat.pod, -1)
             self._set(self.seats, key, None)
             self._set(self.decisions, (*key, "start"), None)
             if seat.pod.nominated:
                 self._set(self.decisions, (*key, "nominate"), Nominate(*key, None))
             return
-        self._room(seat.spot, LATER, seat.placement, seat.pod, -1)
-        self._set(self.seats, key, Seat(seat.workload, seat.pod, seat.placement, seat.spot, NOW, seat.amount))
-        self._count_releasing(1)
+        self._leave(seat)
+
+    def _leave(self, seat: Seat) -> None:
+        """What runs goes: one entry in the log, as sets of victims are tried and taken back by the thousand."""
+        spot, workload, pod = seat.spot, seat.workload, seat.pod
+        account = self.projects.get(workload.project)
+        if account:
+            account.charge(seat.amount, not workload.preemptible, -1)
+        spot.change(LATER, seat.placement, pod.request, -1)
+        self.seats[workload.id, pod.index] = Seat(workload, pod, seat.placement, spot, NOW, seat.amount)
+        self.releasing += 1
+        self._log.append((self._stay, (seat, account)))
+
+    def _stay(self, seat: Seat, account: Account | None) -> None:
+        workload, pod = seat.workload, seat.pod
+        if account:
+            account.charge(seat.amount, not workload.preemptible, 1)
+        seat.spot.change(LATER, seat.placement, pod.request, 1)
+        self.seats[workload.id, pod.index] = seat
+        self.releasing -= 1
 
     def settle(self, seat: Seat, placement: Placement) -> None:
         """A pod that was vacated to be moved gets its new place, which must be free now."""

@@ -12,7 +12,7 @@ from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import WHOLE_GPU, Placement, Pod, PodRequest, Share
 from hotdesk_scheduler.core.requests import Request
-from hotdesk_scheduler.core.rooms import LATER, NOW, Spot
+from hotdesk_scheduler.core.rooms import LATER, NOW, Room, Spot
 
 ANYWHERE = Eligible(None)
 
@@ -193,6 +193,20 @@ def on_spot(spot: Spot, request: PodRequest, rooms: int) -> Placement | None:
     opened = spot.new_groups(gpu.devices - len(groups)) if len(groups) < gpu.devices else []
     placement = Placement(name, shares=tuple(Share(group, millis) for group in (*groups, *opened)))
     return placement if spot.fits(rooms, placement, request) else None
+
+
+def fits_in(room: Room, spot: Spot, request: PodRequest) -> bool:
+    """Whether one such pod finds its place on this node if this were its room (`on_spot` on a copy that some have left)."""
+    gpu = request.gpu
+    if not spot.node.ready or not room.fits_beside_gpu(request):
+        return False
+    if gpu.whole or gpu.is_none:
+        return room.free_gpus >= gpu.whole
+    millis = spot.millis_for(request)
+    if millis > WHOLE_GPU:
+        return False
+    joined = sum(used + millis <= WHOLE_GPU for used in room.groups.values())
+    return room.free_gpus >= gpu.devices - min(joined, gpu.devices)
 
 
 def _groups_with(spot: Spot, millis: int, rooms: int) -> list[str]:

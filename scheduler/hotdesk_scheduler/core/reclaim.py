@@ -16,7 +16,7 @@ from itertools import islice
 from hotdesk_scheduler.core import limits, stops
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit, minimum_runs
-from hotdesk_scheduler.core.choice import MOST_SETS, Search, Tally, Units, few, larger
+from hotdesk_scheduler.core.choice import MOST_SETS, Few, Search, Tally, Units, few, larger
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.order import Line, ratio
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED
@@ -223,7 +223,7 @@ def _units(search: Search, losers: list[Account], pools: Pools, *, protect: bool
     everywhere = request.eligible.allowed is None
     for account in losers:
         for unit in pools.of(account.name):
-            if not any(unit.amount[r] for r in request.asked):
+            if not _holds_any(unit, request.asked):
                 continue
             if not everywhere and not any(seat.spot.order in request.eligible for seat in unit.seats):
                 continue
@@ -232,12 +232,21 @@ def _units(search: Search, losers: list[Account], pools: Pools, *, protect: bool
             yield unit
 
 
+def _holds_any(unit: Unit, resources: tuple[int, ...]) -> bool:
+    amount = unit.amount
+    for r in resources:  # noqa: SIM110  # asked of every possible victim of every request: a generator here costs a third of it
+        if amount[r]:
+            return True
+    return False
+
+
 def _choose(search: Search, losers: list[Account], pools: Pools, *, protect: bool) -> list[Unit] | None:
     head: list[Unit] = []
+    count = Few()
     rest = _units(search, losers, pools, protect=protect)
     for unit in rest:
         head.append(unit)
-        if not few(head):
+        if not count.add(unit):
             return search.greedy(_chained(head, rest))
     return search.exact(head) if head else None
 

@@ -8,7 +8,7 @@ fits in `later`. Both are kept by `Spot.change` alone, which also keeps the inde
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hotdesk_scheduler.core.model import WHOLE_GPU, Node, Placement, PodRequest
 from hotdesk_scheduler.core.quantities import millis_on
@@ -27,6 +27,13 @@ class Room:
         self.cpu_millis = node.cpu_millis - node.foreign.cpu_millis
         self.memory_mib = node.memory_mib - node.foreign.memory_mib
         self.pods = node.max_pods if node.max_pods is not None else 1 << 30
+
+    def copy(self) -> Room:
+        """To try something on, apart from the index and the log."""
+        room = Room.__new__(Room)
+        room.free_gpus, room.groups = self.free_gpus, dict(self.groups)
+        room.cpu_millis, room.memory_mib, room.pods = self.cpu_millis, self.memory_mib, self.pods
+        return room
 
     def change(self, placement: Placement, request: PodRequest, sign: int) -> None:
         """Take (sign 1) or give back (-1) what a pod with this request holds at this placement."""
@@ -63,37 +70,37 @@ class Room:
 
 
 class Spot:
-    """A node with its two rooms. `order` is its place among the nodes by name."""
+    """A node with its two rooms. `order` is its place among the nodes by name. It is found by the index once that has been filled."""
 
     __slots__ = ("index", "later", "node", "now", "order")
 
-    def __init__(self, node: Node, order: int, index: Index) -> None:
+    def __init__(self, node: Node, order: int) -> None:
         self.node = node
         self.order = order
         self.now = Room(node)
         self.later = Room(node)
-        self.index = index
-        if node.ready:
-            index.add(self)
+        self.index: Index | None = None
 
     def change(self, rooms: int, placement: Placement, request: PodRequest, sign: int) -> None:
         """Take (1) or give back (-1) in NOW, LATER or BOTH, keeping the index."""
-        if not self.node.ready:
+        index = self.index
+        if index is None:
             self._change_rooms(rooms, placement, request, sign)
             return
-        before = self.startable_gpus, self.later.free_gpus
+        now, later = self.now, self.later
+        startable_before, later_before = min(now.free_gpus, later.free_gpus), later.free_gpus
         groups = placement.shares
-        old = [(self.startable_millis(s.group), self.later_millis(s.group)) for s in groups]
+        old = [(self.startable_millis(s.group), self.later_millis(s.group)) for s in groups] if groups else ()
         self._change_rooms(rooms, placement, request, sign)
-        after = self.startable_gpus, self.later.free_gpus
-        if before[0] != after[0]:
-            self.index.startable.move(self.order, before[0], after[0])
-        if before[1] != after[1]:
-            self.index.later.move(self.order, before[1], after[1])
-        for share, (startable, later) in zip(groups, old, strict=True):
+        startable_after, later_after = min(now.free_gpus, later.free_gpus), later.free_gpus
+        if startable_before != startable_after:
+            index.startable.move(self.order, startable_before, startable_after)
+        if later_before != later_after:
+            index.later.move(self.order, later_before, later_after)
+        for share, (startable_millis, later_millis) in zip(groups, old, strict=True):
             key = (self.order, share.group)
-            self.index.startable_groups.move(key, startable, self.startable_millis(share.group))
-            self.index.later_groups.move(key, later, self.later_millis(share.group))
+            index.startable_groups.move(key, startable_millis, self.startable_millis(share.group))
+            index.later_groups.move(key, later_millis, self.later_millis(share.group))
 
     def _change_rooms(self, rooms: int, placement: Placement, request: PodRequest, sign: int) -> None:
         if rooms & NOW:
@@ -210,9 +217,18 @@ class Index:
         self.startable_groups = GroupBuckets()
         self.later_groups = GroupBuckets()
 
-    def add(self, spot: Spot) -> None:
-        self.startable.add(spot.order, spot.startable_gpus)
-        self.later.add(spot.order, spot.later.free_gpus)
+    def fill(self, spots: Iterable[Spot]) -> None:
+        """Take in the ready ones, in order, as they stand; from here on they keep the index themselves."""
+        for spot in spots:
+            if not spot.node.ready:
+                continue
+            spot.index = self
+            self.startable.add(spot.order, spot.startable_gpus)
+            self.later.add(spot.order, spot.later.free_gpus)
+            for group in sorted({*spot.now.groups, *spot.later.groups}):
+                key = (spot.order, group)
+                self.startable_groups.move(key, -1, spot.startable_millis(group))
+                self.later_groups.move(key, -1, spot.later_millis(group))
 
     def nodes(self, rooms: int) -> GpuBuckets:
         return self.startable if rooms & NOW else self.later
