@@ -97,5 +97,13 @@ class Session:
             next_step=f"Choose one: `{self.word} config project {mine[0]}`, or add -p {mine[0]}.",
         )
 
+    def project_in_force(self) -> tuple[str | None, str]:
+        """The project commands use when none is named, and where that comes from; (None, "") while it is open."""
+        current = self.settings
+        if current.project:
+            return current.project, f"from {current.project_from}"
+        only = self.me.default_project or (self.me.projects[0] if len(self.me.projects) == 1 else None)
+        return only, "your only project" if only else ""
+
     def project_of(self, typed: Typed) -> str:
         return self.project(typed.text("project"))

@@ -22,9 +22,7 @@ def config_project(session: Session, typed: Typed) -> Answer:
         return Answer(talk=(f"No project is chosen any more ({file}).",))
     if not typed.words:
         project = session.project()
-        return Answer(
-            names=(project,), talk=(f"Project {project} is in use ({session.settings.project_from or 'your only or first project'}).",)
-        )
+        return Answer(names=(project,), talk=(f"Project {project} is in use ({session.project_in_force()[1]}).",))
     name = typed.words[0]
     _must_be_mine(session, name)
     file = settings.change(session.environment, project=name)
@@ -47,8 +45,8 @@ def _must_be_mine(session: Session, name: str) -> None:
 def whoami(session: Session, typed: Typed) -> Answer:
     from hotdesk.render.cluster import me  # as above
 
-    current = session.settings
-    view = me(session.me, url=session.client.url, project=current.project, project_from=current.project_from)
+    project, source = session.project_in_force()
+    view = me(session.me, url=session.client.url, project=project, project_from=source)
     return Answer(view, session.me, names=(session.me.name,))
 
 
@@ -62,12 +60,11 @@ def login(session: Session, typed: Typed) -> Answer:
     )
     if not url:
         raise Invalid("login needs --url.", field="url", next_step="For example `hotdesk login --url http://127.0.0.1:8000`.")
-    if not url.startswith(("http://", "https://")):
-        url = f"http://{url}"
-    token = typed.text("token") or session.ask(f"Token (made at {url.rstrip('/')}/hub/token): ", True)
+    url = _root_of(url)
+    token = typed.text("token") or session.ask(f"Token (made at {url}/hub/token): ", True)
     if not token:
-        raise Invalid("login needs --token.", field="token", next_step=f"Make one at {url.rstrip('/')}/hub/token.")
-    found, name = _try(url.rstrip("/"), token.strip())
+        raise Invalid("login needs --token.", field="token", next_step=f"Make one at {url}/hub/token.")
+    found, name = _try(url, token.strip())
     file = settings.change(session.environment, url=found, token=token.strip())
     talk = [f"Logged in at {found} as {name}; saved in {file}."]
     session.url = session.token = None
@@ -75,6 +72,16 @@ def login(session: Session, typed: Typed) -> Answer:
         if variable in (*settings.URL_NAMES, *settings.TOKEN_NAMES):
             talk.append(f"But {variable} is set here, and wins over what was saved.")
     return Answer(names=(name,), talk=tuple(talk))
+
+
+def _root_of(url: str) -> str:
+    """Where the hub begins, for any of its pages: people copy what their browser shows (`…/hub/token`, `…/user/alice/lab`)."""
+    if not url.startswith(("http://", "https://")):
+        url = f"http://{url}"
+    scheme, _, rest = url.partition("?")[0].partition("#")[0].partition("://")
+    for page in ("/hub/", "/user/"):
+        rest = (rest + "/").partition(page)[0]
+    return f"{scheme}://{rest.rstrip('/')}"
 
 
 def _try(url: str, token: str) -> tuple[str, str]:

@@ -177,7 +177,7 @@ def me(person: Me, *, url: str, project: str | None, project_from: str) -> View:
                     ("USER", Cell(person.name, "strong")),
                     ("ADMINISTRATOR", Cell("yes" if person.admin else "no")),
                     ("PROJECTS", Cell(", ".join(person.projects))),
-                    ("CURRENT PROJECT", Cell(f"{project} (from {project_from})" if project else "-")),
+                    ("CURRENT PROJECT", Cell(f"{project} ({project_from})" if project else "-")),
                     ("RIGHTS", Cell(", ".join(_ours(person.scopes)))),
                     ("SCHEDULER", Cell(f"{url} ")),
                 )
