@@ -139,7 +139,7 @@ async def _next_change(client: AsyncClient, project: str, name: str, seen: Workl
 def _timed_out(project: str, name: str, until: str, timeout_s: float | None, job: WorkloadDetail | None) -> WaitTimeout:
     state = f"it is {job.status}" + (f": {job.reason.sentence}" if job.reason else "") if job else "the scheduler cannot be reached"
     return WaitTimeout(
-        f"{name} was not {until} after {timeout_s:g} s; {state}",
+        f"{name} was not {until} after {timeout_s:g} s; {state.rstrip('.')}.",
         field="timeout",
         limit=None if timeout_s is None else int(timeout_s),
         next_step=f"It goes on; `why {name} -p {project}` says what it waits for.",

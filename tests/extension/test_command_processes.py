@@ -90,7 +90,7 @@ def test_waiting_ends_with_the_job_or_with_exit_code_4(desk: Desk, job: str) -> 
     wait_until(lambda: job not in desk.ok("list", "-o", "name").split(), "gone")
     late = desk.run("submit", job, "-i", "python", "--wait=finished", "--timeout", "1s", *SLEEP)
     assert late.code == 4
-    assert f"{job} was not finished after 1 s" in late.err
+    assert re.search(rf"{job} was not finished after 1 s; it is \w+\. It goes on; ", late.err), late.err
 
 
 def test_a_failed_job_makes_waiting_fail(desk: Desk, job: str) -> None:
@@ -140,6 +140,7 @@ def test_deleting_everything_asks_and_a_pipe_cannot_be_asked(desk: Desk) -> None
         (("exec", "nosuch", "--", "ls"), 1, "nosuch"),
         (("logs", "nosuch"), 1, "nosuch"),
         (("project", "create", "team-z"), 3, ""),
+        (("project", "create", "Team_Z"), 2, "Write for example team-z."),
         (("config", "project", "team-b"), 2, "team-a"),
         (("submit-mpi", "--name", "x", "--processes=3"), 2, "does not have yet"),
     ],
@@ -176,7 +177,8 @@ def test_login_tries_the_token_saves_it_privately_and_logout_forgets_it(desk: De
     assert refused.code == 3
     file = desk.home / "config" / "hotdesk" / "config.json"
     assert not file.exists()
-    done = desk.run("login", "--url", desk.scheduler.url, "--token", desk.token, environment=outside)
+    page = f"{desk.scheduler.url}/hub/token?next=1"  # what a browser shows is as good
+    done = desk.run("login", "--url", page, "--token", desk.token, environment=outside)
     assert done.code == 0, done.err
     assert desk.token not in done.out + done.err
     assert file.stat().st_mode & 0o777 == 0o600
@@ -206,6 +208,13 @@ def test_every_table_of_the_cluster_is_plain_and_whole_in_a_pipe(desk: Desk) -> 
     assert "NODE GPUs INFO" in desk.ok("describe", "node", "dgx1-1")
     assert "GPUs ALLOCATED" in desk.ok("top", "job")
     assert "\x1b" not in nodes
+
+
+def test_whoami_and_config_project_agree_on_the_project_in_use(desk: Desk) -> None:
+    assert re.search(r"^CURRENT PROJECT: +team-a \(your only project\)$", desk.ok("whoami"), re.MULTILINE)
+    assert desk.run("config", "project").err == "Project team-a is in use (your only project).\n"
+    desk.ok("config", "project", "team-a")
+    assert "team-a (from config project)" in desk.ok("whoami")
 
 
 def test_a_reader_that_goes_away_is_no_error(desk: Desk) -> None:

@@ -9,7 +9,7 @@ from hotdesk_api.errors import Invalid, TooLarge
 from hotdesk_api.models import MAX_ARGUMENTS_BYTES, MAX_PROGRAM_BYTES, KindName, Port, TolerationSpec, WorkloadSpec
 from hotdesk_api.units import NAME_MAX, NAME_PATTERN, parse_cpu_millis, parse_duration_s, parse_gpus, parse_memory_mib
 
-from hotdesk.commands.checked import checked
+from hotdesk.commands.checked import bad_name, checked
 from hotdesk.commands.parse import Typed, unknown
 
 PROGRAM_IMAGE = "python"
@@ -94,17 +94,8 @@ def _name(typed: Typed) -> str | None:
 
 
 def _checked_name(name: str | None, what: str) -> str | None:
-    """DNS-1035: these names become host names and directories."""
     if name is not None and (len(name) > NAME_MAX or not re.fullmatch(NAME_PATTERN.strip("^$"), name)):
-        shown = name if len(name) <= NAME_MAX else name[:NAME_MAX] + "…"
-        suggestion = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-").lstrip("0123456789-")[:NAME_MAX].rstrip("-")
-        raise Invalid(
-            f"{what} {shown} cannot be used: lower-case letters, digits and -, a letter first, no - at the end, at most {NAME_MAX}.",
-            field="name",
-            value=shown,
-            limit=NAME_MAX,
-            next_step=f"Write for example {suggestion or 'job-1'}.",
-        )
+        raise bad_name(name, what)
     return name
 
 
@@ -140,7 +131,7 @@ def _environment(typed: Typed) -> dict[str, str]:
             raise Invalid(f"-e {pair} has no =.", field="environment", value=pair, next_step=f"Write -e {name or 'NAME'}=VALUE.")
         if not _ENVIRONMENT_NAME.match(name):
             raise Invalid(
-                f"-e {pair}: {name or 'nothing'} is not the name of a variable.",
+                f"-e {pair}: {name} is not the name of a variable." if name else f"-e {pair} has no name before the =.",
                 field="environment",
                 value=name,
                 next_step="Use letters, digits and _, a letter first.",
@@ -160,7 +151,7 @@ def _resources(typed: Typed) -> dict[str, object]:
         raise Invalid(
             "-g and --gpu-memory are two ways to ask for the same.", field="gpu_memory", value=gpu_memory, next_step="Use one of them."
         )
-    memory_mib = parse_memory_mib(gpu_memory, field="--gpu-memory") if gpu_memory else None
+    memory_mib = parse_memory_mib(gpu_memory, field="--gpu-memory") if gpu_memory is not None else None
     if memory_mib is not None and memory_mib < GPU_MEMORY_MIN_MIB:
         raise Invalid(
             f"--gpu-memory {gpu_memory} is below the least share of {GPU_MEMORY_MIN_MIB} MiB.",
@@ -171,10 +162,10 @@ def _resources(typed: Typed) -> dict[str, object]:
         )
     cpu, memory = typed.text("cpu"), typed.text("memory")
     return {
-        "gpu_millis": parse_gpus(gpu, field="-g") if gpu else None,
+        "gpu_millis": parse_gpus(gpu, field="-g") if gpu is not None else None,
         "gpu_memory_mib": memory_mib,
-        "cpu_millis": parse_cpu_millis(cpu) if cpu else None,
-        "memory_mib": parse_memory_mib(memory) if memory else None,
+        "cpu_millis": parse_cpu_millis(cpu) if cpu is not None else None,
+        "memory_mib": parse_memory_mib(memory) if memory is not None else None,
     }
 
 
