@@ -17,6 +17,7 @@ from hotdesk.commands.perform import action_of
 from hotdesk.commands.table import VERBS, flags_of
 from hotdesk.commands.words import split_line
 from hotdesk.version import VERSION
+from hotdesk_api.errors import Invalid
 
 ROOT = Path(__file__).parents[2]
 NOW = [verb for verb in VERBS if not verb.later]
@@ -67,6 +68,25 @@ def test_help_of_a_verb_in_both_spellings() -> None:
     assert parse(["submit", "--help"]).words == ("submit",)
     assert parse(["list", "-h"]).words == ("list", "jobs")
     assert "--gpu-memory" in document.help_for(["submit"])
+
+
+def test_help_of_a_word_that_begins_several_verbs_lists_them() -> None:
+    for word, verbs in (("project", ("create", "update", "delete")), ("list", ("jobs", "projects", "nodes", "images"))):
+        for verb in verbs:
+            assert re.search(rf"^  {word} {verb}\b.*\[flags\]", document.help_for([word]), re.MULTILINE)
+    assert "config project team-a" in document.help_for(["config"])
+    assert "project set = config project" in document.help_for([])
+
+
+def test_what_comes_later_is_named_apart_from_what_works() -> None:
+    now, _, later = document.help_for(["submit"]).partition("With a later version")
+    assert "--volume" not in now
+    assert "--volume" in later
+    with pytest.raises(Invalid) as error:
+        parse(["submit", "x", "--volum", "/a:/b"])
+    assert "Did you mean --volume?" in str(error.value)
+    assert "--volume" not in str(error.value).partition("Valid:")[2]
+    assert not [found.text for found in complete([], "submit-", lambda kind, project: ())]
 
 
 def test_every_verb_can_be_reached_by_tabs() -> None:

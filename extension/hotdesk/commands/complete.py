@@ -30,10 +30,10 @@ def _next_verb_words(words: Sequence[str]) -> dict[str, str]:
     """Words that may come next in a verb's path, with what they do."""
     found: dict[str, str] = {}
     for verb in VERBS:
-        for path in verb.paths:
+        for path in () if verb.later else verb.paths:
             if len(path) > len(words) and path[: len(words)] == tuple(words):
                 whole = len(path) == len(words) + 1
-                found.setdefault(path[len(words)], verb.summary if whole and not verb.later else "")
+                found.setdefault(path[len(words)], verb.summary if whole else "")
     return found
 
 

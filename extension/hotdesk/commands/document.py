@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from hotdesk.commands.flags import EVERYWHERE, Flag, Verb, Word
@@ -72,30 +73,55 @@ def verb_help(verb: Verb, *, word: str) -> str:
         lines += ["", verb.details]
     if verb.also:
         lines += ["", "Also: " + ", ".join(" ".join(path) for path in verb.also)]
-    for group, flags in _groups([*verb.flags, *EVERYWHERE]).items():
+    for group, flags in _groups([flag for flag in (*verb.flags, *EVERYWHERE) if not flag.later]).items():
         lines += ["", f"{group}:", *_columns((_spelled(flag), _flag_help(flag)) for flag in dict.fromkeys(flags))]
+    later = [flag.name for flag in verb.flags if flag.later]
+    if later:
+        lines += ["", "With a later version (until then each says so):", *_wrapped(", ".join(later))]
     if verb.examples:
         lines += ["", "Examples:", *(f"  {word} {example}" for example in verb.examples)]
     return "\n".join(lines) + "\n"
 
 
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
 def overview(*, word: str) -> str:
     now = [(_shape(verb), verb.summary) for verb in VERBS if not verb.later and not verb.hidden]
-    later = [(verb.title, verb.later) for verb in VERBS if verb.later]
+    spelled = [
+        f"{' '.join(path)} = {verb.title}"
+        for verb in VERBS
+        for path in verb.also
+        if path[0] != verb.path[0] and not (verb.later or verb.hidden)
+    ]
     lines = [
         "Hotdesk shares GPUs: submit jobs, see what runs, what waits and why.",
         "",
         *_columns(now, 38),
         "",
-        "Later:",
-        *_columns(later, 38),
+        "Other spellings:",
+        *_wrapped(", ".join(spelled)),
+        "",
+        "With a later version:",
+        *_wrapped(", ".join(verb.title for verb in VERBS if verb.later)),
         "",
     ]
     return "\n".join([*lines, f"`{word} help COMMAND` explains one."]) + "\n"
 
 
 def help_for(words: Sequence[str], *, word: str = "runai") -> str:
-    return verb_help(find_verb(list(words))[0], word=word) if words else overview(word=word)
+    """Of a verb; of a word that begins several (`project`, `list`) the verb it stands for, if any, and the others."""
+    if not words:
+        return overview(word=word)
+    family = [verb for verb in VERBS if not verb.later and any(path[0] == words[0] and len(path) > 1 for path in verb.paths)]
+    alone = any(path == (words[0],) for verb in VERBS for path in verb.paths)
+    if len(words) > 1 or len(family) < 2:
+        return verb_help(family[0] if family and not alone and len(words) == 1 else find_verb(list(words))[0], word=word)
+    others = "\n".join(_columns(((_shape(verb), verb.summary) for verb in family), 38)) + "\n"
+    if not alone:
+        return f"{others}\n`{word} help {family[0].title}` explains one.\n"
+    return f"{verb_help(find_verb(list(words))[0], word=word)}\nCommands with `{words[0]}`:\n{others}"
 
 
 def _rows(flags: Sequence[Flag]) -> Iterator[str]:

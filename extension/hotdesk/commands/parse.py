@@ -45,10 +45,10 @@ def closest(word: str, valid: Iterable[str]) -> list[str]:
     return near + sorted(set(known) - set(near))
 
 
-def unknown(kind: str, word: str, valid: Sequence[str], *, next_step: str | None = None) -> Invalid:
-    """The error for a word that is not one of the valid ones: names it, the likely one, and lists all."""
+def unknown(kind: str, word: str, valid: Sequence[str], *, later: Sequence[str] = (), next_step: str | None = None) -> Invalid:
+    """The error for a word that is not one of the valid ones: names it, the likely one (`later` ones as well), and lists all."""
     ordered = closest(word, valid)
-    near = difflib.get_close_matches(word, ordered, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, [*ordered, *later], n=1, cutoff=0.6)
     guess = f" Did you mean {near[0]}?" if near else ""
     return Invalid(f"{word} is not {kind}.{guess} Valid: {', '.join(ordered)}.", field=kind, value=word, next_step=next_step)
 
@@ -171,7 +171,8 @@ class _Reader:
         return unknown(
             f"a flag of `{self.verb.title}`",
             spelling,
-            [flag.name for flag in flags_of(self.verb)],
+            [flag.name for flag in flags_of(self.verb) if not flag.later],
+            later=[flag.name for flag in flags_of(self.verb) if flag.later],
             next_step=f"See `help {self.verb.title}`.",
         )
 

@@ -193,12 +193,13 @@ ACTING = (
 SETTING = (
     Verb(
         ("config", "project"),
-        "Choose the project that other commands use. Wins over the workspace's own until `config project --unset`.",
+        "Choose the project that other commands use.",
         "account.config_project",
         words=(Word("PROJECT", "name of the project", required=False, live="projects"),),
         flags=(Flag("--unset", "forget the choice"),),
         also=(("project", "set"),),
         examples=("config project team-a", "project set team-a"),
+        details="The choice wins over the workspace's own project until `config project --unset`. Without a name it says which is in use.",
     ),
     Verb(
         ("project", "create"),
