@@ -34,14 +34,16 @@ def test_a_share_kept_for_one_whose_victim_was_never_stopped_is_asked_for_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(30))
 def test_no_history_of_plans_carried_out_in_part_leads_to_a_broken_one(seed: int) -> None:
     """The world checks every plan against the invariants; shared GPUs, slow releases and deletions in each history."""
     chance = random.Random(seed)
     world = World(node("n1", 2), node("n2", 2), a=q(2), b=q(2))
     for _ in range(25):
         for _ in range(chance.randint(0, 3)):
-            world.asks(chance.choice("ab"), chance.choice([0, 0.3, 0.5, 1, 1, 2]), fixed=chance.random() < 0.3)
+            pods = chance.choice([1, 1, 1, 2, 3])
+            gpus = chance.choice([0, 0.3, 0.5, 1, 1, 2])
+            world.asks(chance.choice("ab"), gpus, pods=pods, min_pods=1, fixed=pods == 1 and chance.random() < 0.4)
         _live(world, chance)
         asyncio.run(world._review())
         decided = [d for d in world.decide().decisions if not isinstance(d, Hold)]
@@ -54,10 +56,10 @@ def _live(world: World, chance: random.Random) -> None:
     """Some pods start, go, or end by themselves; some workloads are deleted."""
     world.engine.now = world.now
     for workload in world.snapshot().workloads:
-        pod = workload.pods[0]
-        if pod.state in (PodState.STARTING, PodState.RELEASING) and chance.random() < 0.5:
-            world.engine._settle_pod(workload.id, 0)
-        elif pod.state is PodState.RUNNING and chance.random() < 0.15:
-            world.finish(workload.id)
-        elif workload.phase is Phase.ACTIVE and chance.random() < 0.04:
+        for pod in workload.pods:
+            if pod.state in (PodState.STARTING, PodState.RELEASING) and chance.random() < 0.5:
+                world.engine._settle_pod(workload.id, pod.index)
+            elif pod.state is PodState.RUNNING and chance.random() < 0.15:
+                world.finish(workload.id, pod.index)
+        if workload.phase is Phase.ACTIVE and chance.random() < 0.04:
             world.delete(workload.id)

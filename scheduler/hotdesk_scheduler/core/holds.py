@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hotdesk_scheduler.core import limits, sentences
 from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.allocate import minimum_runs
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import Phase, PodState, Workload
 from hotdesk_scheduler.core.order import Line
@@ -46,32 +47,39 @@ def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
         if key not in why:
             why[key] = reason_for(cluster, request)
         hold(request.workload.id, why[key])
-    for workload in sorted(ledger.snapshot.workloads, key=lambda w: (w.created_at, w.name, w.id)):
-        if workload.id not in seen and (reason := _outside(ledger, workload)):
-            hold(workload.id, reason)
+    outside = [(w, reason) for w in ledger.snapshot.workloads if w.id not in seen and (reason := _outside(ledger, w))]
+    for workload, reason in sorted(outside, key=lambda entry: (entry[0].created_at, entry[0].name, entry[0].id)):
+        hold(workload.id, reason)
     return found
 
 
 def waiting_line(ledger: Ledger, requests: Requests) -> list[Request]:
     """What still lacks its minimum, in the order in which it would start if room came: each is charged as if it had started."""
 
-    def not_waiting(request: Request) -> bool:
-        return request.surplus or is_placed(ledger, request)
+    whole = {request.workload.id for waiting in requests.by_project.values() for request in waiting if not request.surplus}
 
+    def not_waiting(request: Request) -> bool:
+        """More pods than the minimum do not wait, unless the place that was kept for the minimum went to others in this cycle."""
+        spare = request.surplus and (request.workload.id in whole or minimum_runs(ledger, request))
+        return spare or is_placed(ledger, request)
+
+    sums = [(account, list(account.allocated)) for account in {id(a): a for p in ledger.projects.values() for a in p.path}.values()]
     line: list[Request] = []
     for request in Line(requests.by_project, not_waiting):
         line.append(request)
         request.account.charge(request.ask, False, 1)
-    for request in line:
-        request.account.charge(request.ask, False, -1)
+    for account, allocated in sums:
+        account.allocated[:] = allocated
     return line
 
 
 def reason_for(cluster: Cluster, request: Request) -> Reason:
     """The main reason a request does not start, as the ledger stands after the cycle."""
-    excluded = sentences.excluded(cluster, request) or sentences.too_large(cluster, request)
-    if excluded:
-        return excluded
+    if request.shape not in cluster.possible:
+        excluded = sentences.excluded(cluster, request) or sentences.too_large(cluster, request)
+        if excluded:
+            return excluded
+        cluster.possible.add(request.shape)
     broken = limits.over_limit(request)
     if broken:
         return sentences.over_limit(broken[0], broken[1], request)
@@ -88,7 +96,7 @@ def reason_for(cluster: Cluster, request: Request) -> Reason:
 
 def _outside(ledger: Ledger, workload: Workload) -> Reason | None:
     """Reasons of workloads that are in no line: unknown project, own pods still stopping, waiting to be tried again."""
-    if workload.phase is not Phase.ACTIVE:
+    if workload.phase is not Phase.ACTIVE or (len(workload.pods) == 1 and workload.pods[0].state is PodState.RUNNING):
         return None
     states = {pod.state for pod in workload.pods}
     if not states & {PodState.PENDING, PodState.FAILED}:
