@@ -36,13 +36,19 @@ class Progress:
         self._thread.start()
 
     def _read(self, http: httpx.Client, path: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
         try:
-            with http.stream("GET", path, timeout=PATIENCE_S) as stream:
-                for line in stream.iter_lines():
-                    if line.startswith("data:"):
-                        self.events.append(json.loads(line[5:]))
+            while self._read_once(http, path) == httpx.codes.BAD_REQUEST and time.monotonic() < deadline:
+                time.sleep(0.2)  # a refused server is just being put away; the page comes again as well
         except httpx.HTTPError:
             pass  # the hub was killed; what came is there
+
+    def _read_once(self, http: httpx.Client, path: str) -> int:
+        with http.stream("GET", path, timeout=PATIENCE_S) as stream:
+            for line in stream.iter_lines():
+                if line.startswith("data:"):
+                    self.events.append(json.loads(line[5:]))
+            return stream.status_code
 
     @property
     def messages(self) -> list[str]:
