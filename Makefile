@@ -1,11 +1,12 @@
 # The README's commands. `make up` and `make test` are all a newcomer needs; every target may be said twice.
 #
-#   make up       install what is missing, start Hotdesk in the foreground    PORT=8000 STATE=~/.local/state/hotdesk SIMULATE=2x8xV100-SXM2-32GB
-#   make down     stop everything: hub, scheduler, workspaces, jobs           STATE=
-#   make test     all tests, browser included
-#   make install  prepare .venv only
-#   make lint     ruff, mypy, import rules
-#   make bench    measure the figures the README claims, write build/bench.json
+#   make up         install what is missing, start Hotdesk in the foreground    PORT=8000 STATE=~/.local/state/hotdesk SIMULATE=2x8xV100-SXM2-32GB
+#   make down       stop everything: hub, scheduler, workspaces, jobs           STATE=
+#   make passwords  show the generated passwords again                          STATE=
+#   make test       all tests, browser included
+#   make install    prepare .venv only
+#   make lint       ruff, mypy, import rules
+#   make bench      measure the figures the README claims, write build/bench.json
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -19,6 +20,7 @@ SIMULATE ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+as_one_word = '$(subst ','\'',$(1))'
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -28,14 +30,15 @@ install:
 
 up:
 	@bash .ci/install hub
-	exec $(BIN)/hotdesk-hub up --port $(PORT) --state $(STATE) --simulate $(SIMULATE)
+	exec $(BIN)/hotdesk-hub up --port $(call as_one_word,$(PORT)) --state $(call as_one_word,$(STATE)) --simulate $(call as_one_word,$(SIMULATE))
 
 down:
 	@test -x $(BIN)/hotdesk-hub || { echo "Nothing is installed in $(VENV), so nothing of it runs."; exit 0; }
-	$(BIN)/hotdesk-hub down --state $(STATE)
+	$(BIN)/hotdesk-hub down --state $(call as_one_word,$(STATE))
 
 passwords:
-	@$(BIN)/hotdesk-hub passwords --state $(STATE)
+	@test -x $(BIN)/hotdesk-hub || { echo "Nothing is installed in $(VENV), so there are no passwords yet. make up makes them." >&2; exit 1; }
+	$(BIN)/hotdesk-hub passwords --state $(call as_one_word,$(STATE))
 
 test:
 	@bash .ci/install dev
