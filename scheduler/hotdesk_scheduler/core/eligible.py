@@ -37,17 +37,15 @@ class Eligibility:
 
     def __call__(self, workload: Workload) -> Eligible:
         several = len(workload.pods) > 1
-        key = (
-            workload.node_type,
-            workload.node_pools,
-            workload.tolerations,
-            several,
-            (workload.project, workload.kind in INTERACTIVE_KINDS) if workload.project in self._bound else None,
-        )
+        key = (workload.node_type, workload.node_pools, workload.tolerations, several, self.bound_by(workload))
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = self._find(workload, self._projects.get(workload.project))
         return found
+
+    def bound_by(self, workload: Workload) -> tuple[str, bool] | None:
+        """Which project's affinities count for it, and as which kind; None where there are none."""
+        return (workload.project, workload.kind in INTERACTIVE_KINDS) if workload.project in self._bound else None
 
     def _find(self, workload: Workload, project: Project | None) -> Eligible:
         types = wanted_types(workload, project)

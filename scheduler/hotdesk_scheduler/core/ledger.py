@@ -12,7 +12,7 @@ from typing import Any
 
 from hotdesk_scheduler.core import accounts, shares
 from hotdesk_scheduler.core.accounts import Account
-from hotdesk_scheduler.core.eligible import Eligibility, Eligible
+from hotdesk_scheduler.core.eligible import Eligibility
 from hotdesk_scheduler.core.model import (
     HOLDING,
     Phase,
@@ -55,7 +55,7 @@ class Ledger:
         self.index = Index()
         self.spots = [Spot(node, i) for i, node in enumerate(sorted(snapshot.nodes, key=lambda n: n.name))]
         self.spot_of = {spot.node.name: spot for spot in self.spots}
-        self._eligible = Eligibility([spot.node for spot in self.spots], snapshot.projects)
+        self.eligible_of = Eligibility([spot.node for spot in self.spots], snapshot.projects)
         self.smallest_gpu_mib = min((n.gpu_memory_mib for n in snapshot.nodes if n.gpus and n.ready), default=0)
         self.capacity = self._capacity()
         self.projects, self.top = accounts.build(snapshot.departments, snapshot.projects)
@@ -89,6 +89,10 @@ class Ledger:
         fixed = not workload.preemptible
         wanted = NOTHING
         for pod in workload.pods:
+            if pod.state is PodState.PENDING and pod.nominated is None:
+                if workload.phase is Phase.ACTIVE:
+                    wanted = plus(wanted, asked(pod.request, self.smallest_gpu_mib))
+                continue
             if pod.state in HOLDING and pod.placement:
                 leaving = pod.state is PodState.RELEASING or workload.phase is not Phase.ACTIVE
                 amount = self._sit(workload, pod, pod.placement, NOW if leaving else BOTH)
@@ -103,7 +107,7 @@ class Ledger:
                 wanted = plus(wanted, amount)
                 if account:
                     account.charge(amount, fixed, 1)
-            elif pod.state is PodState.PENDING:
+            elif pod.state is PodState.PENDING:  # nominated to a node that is no more
                 wanted = plus(wanted, asked(pod.request, self.smallest_gpu_mib))
         if account:
             requested = account.requested
@@ -253,10 +257,6 @@ class Ledger:
         self._set(self.moved, seat.workload.id, True)
         move = Move(seat.workload.id, seat.pod.index, placement, reason, self.policy.grace_s, beneficiary)
         self._set(self.decisions, (seat.workload.id, seat.pod.index, "stop"), move)
-
-    def eligible_of(self, workload: Workload) -> Eligible:
-        """Which nodes the workload may use; asked once for all that wish the same."""
-        return self._eligible(workload)
 
     # --- questions ---------------------------------------------------------------------------------------------------------------
 

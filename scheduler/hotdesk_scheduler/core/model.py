@@ -117,6 +117,8 @@ class Placement:
 
     @property
     def gpu_millis(self) -> int:
+        if not self.shares:
+            return self.whole * WHOLE_GPU
         return self.whole * WHOLE_GPU + sum(share.millis for share in self.shares)
 
 

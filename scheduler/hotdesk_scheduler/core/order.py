@@ -28,7 +28,13 @@ def ratio(amount: int, share: int) -> int:
 def dominant(account: Account, ask: Vector, resources: tuple[int, ...]) -> int:
     """The largest (allocated + ask) / allocatable share; unlimited shares decide nothing."""
     allocated, share = account.allocated, account.share
-    return max((ratio(allocated[r] + ask[r], share[r]) for r in resources if share[r] < UNLIMITED), default=0)
+    largest = 0
+    for r in resources:
+        if share[r] < UNLIMITED:
+            part = ((allocated[r] + ask[r]) << PRECISION) // (share[r] or 1)
+            if part > largest:
+                largest = part
+    return largest
 
 
 def rank(account: Account, request: Request) -> Rank:
@@ -38,8 +44,10 @@ def rank(account: Account, request: Request) -> Rank:
     over_share = over_quota = False
     for r in resources:
         after = allocated[r] + ask[r]
-        over_share |= after > fair[r]
-        over_quota |= after > quota[r]
+        if after > fair[r]:
+            over_share = True
+        if after > quota[r]:
+            over_quota = True
     return (over_share, over_quota, -account.priority, dominant(account, ask, resources), account.created_at, account.name)
 
 

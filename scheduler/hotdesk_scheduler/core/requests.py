@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger
-from hotdesk_scheduler.core.model import HOLDING, Phase, Pod, PodState, Workload
-from hotdesk_scheduler.core.quantities import Vector, asked
+from hotdesk_scheduler.core.model import HOLDING, Phase, Pod, PodRequest, PodState, Workload
+from hotdesk_scheduler.core.quantities import Vector, asked, asked_resources, total
 
 ALIVE = frozenset({PodState.STARTING, PodState.RUNNING, PodState.SUCCEEDED})
 
@@ -35,8 +35,19 @@ class Request:
         return not self.workload.preemptible
 
 
+Form = tuple[Vector, tuple[int, ...], int, Eligible]
+"""What equal requests share: amounts, the resources asked for, shape, eligible nodes."""
+
+
+def _amounts(request: PodRequest) -> tuple[int, ...]:
+    gpu = request.gpu
+    return (gpu.whole, gpu.millis, gpu.memory_mib, gpu.devices, request.cpu_millis, request.memory_mib)
+
+
 def is_placed(ledger: Ledger, request: Request) -> bool:
     """Whether this plan has started it, or keeps a place for it."""
+    if not ledger.seats and not ledger.nominated:
+        return False
     key = (request.workload.id, request.pods[0].index)
     return key in ledger.seats or key in ledger.nominated
 
@@ -48,7 +59,7 @@ class Requests:
         self.ledger = ledger
         self.by_project: dict[str, list[Request]] = {}
         self._shapes: dict[object, int] = {}
-        self._asks: dict[int, tuple[Vector, tuple[int, ...]]] = {}
+        self._forms: dict[object, Form] = {}
         keyed: dict[str, list[tuple[tuple[int, bool, float, str, int], Request]]] = {name: [] for name in ledger.projects}
         for workload in ledger.snapshot.workloads:
             account = ledger.projects.get(workload.project)
@@ -65,19 +76,25 @@ class Requests:
 
     def request(self, workload: Workload, account: Account, pods: tuple[Pod, ...], *, surplus: bool) -> Request:
         """One request; equal ones share shape, amounts and eligible nodes."""
-        eligible = self.ledger.eligible_of(workload)
-        asks = tuple(
-            (r.gpu.whole, r.gpu.millis, r.gpu.memory_mib, r.gpu.devices, r.cpu_millis, r.memory_mib) for r in (p.request for p in pods)
-        )
-        key = (asks, id(eligible), workload.preemptible, surplus)
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = len(self._shapes)
-            amounts = [asked(pod.request, self.ledger.smallest_gpu_mib) for pod in pods]
-            ask = (sum(a[0] for a in amounts), sum(a[1] for a in amounts), sum(a[2] for a in amounts))
-            self._asks[shape] = (ask, tuple(r for r in (0, 1, 2) if ask[r]))
-        ask, resources = self._asks[shape]
+        first = pods[0].request
+        gpu = first.gpu
+        amounts = (gpu.whole, gpu.millis, gpu.memory_mib, gpu.devices, first.cpu_millis, first.memory_mib)
+        more = tuple(_amounts(pod.request) for pod in pods[1:]) if len(pods) > 1 else len(workload.pods) > 1
+        wishes = (workload.node_type, workload.node_pools, workload.tolerations, workload.preemptible, surplus)
+        bound = self.ledger.eligible_of.bound_by(workload)
+        key = (amounts, more, wishes, bound)
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = self._form(workload, pods, surplus=surplus)
+        ask, resources, shape, eligible = form
         return Request(workload, account, pods, ask, resources, surplus, shape, eligible, ask[0])
+
+    def _form(self, workload: Workload, pods: tuple[Pod, ...], *, surplus: bool) -> Form:
+        eligible = self.ledger.eligible_of(workload)
+        key = (tuple(_amounts(pod.request) for pod in pods), id(eligible), workload.preemptible, surplus)
+        shape = self._shapes.setdefault(key, len(self._shapes))
+        ask = total([asked(pod.request, self.ledger.smallest_gpu_mib) for pod in pods])
+        return ask, asked_resources(ask), shape, eligible
 
 
 def waiting(workload: Workload, ledger: Ledger) -> list[tuple[tuple[Pod, ...], bool]]:
@@ -88,8 +105,8 @@ def waiting(workload: Workload, ledger: Ledger) -> list[tuple[tuple[Pod, ...], b
     pods = workload.pods
     if len(pods) == 1:
         pod = pods[0]
-        free = pod.state is PodState.PENDING and (workload.id, pod.index) not in ledger.nominated
-        return [((pod,), False)] if free else []
+        free = pod.state is PodState.PENDING and (not ledger.nominated or (workload.id, pod.index) not in ledger.nominated)
+        return [(pods, False)] if free else []
     pending = [pod for pod in pods if pod.state is PodState.PENDING and (workload.id, pod.index) not in ledger.nominated]
     if not pending:
         return []

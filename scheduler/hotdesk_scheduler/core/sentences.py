@@ -19,9 +19,31 @@ class Cluster:
         self.ledger = ledger
         holding = [(a.allocated[GPU], a.name) for a in ledger.projects.values() if a.allocated[GPU]]
         self.holders = sorted(holding, key=lambda h: (-h[0], h[1]))
+        self.possible: set[int] = set()
+        """Shapes that an empty cluster could take: asked once for equal requests, as are the next two."""
+        self._eligible: dict[int, list[Spot]] = {}
+        self._free: dict[int, int] = {}
+        self._gpus_are_there: dict[int, bool] = {}
 
     def eligible(self, request: Request) -> list[Spot]:
-        return [spot for spot in self.ledger.spots if spot.order in request.eligible and spot.node.ready]
+        """Ready nodes it may use; the same list for all with the same wishes."""
+        key = id(request.eligible)
+        if key not in self._eligible:
+            self._eligible[key] = [spot for spot in self.ledger.spots if spot.order in request.eligible and spot.node.ready]
+        return self._eligible[key]
+
+    def free_gpus(self, request: Request) -> int:
+        """Whole GPUs free on these nodes together."""
+        key = id(request.eligible)
+        if key not in self._free:
+            self._free[key] = sum(max(0, spot.startable_gpus) for spot in self.eligible(request))
+        return self._free[key]
+
+    def gpus_are_there(self, request: Request) -> bool:
+        """Whether GPUs alone would do for every pod; then CPU, memory or the pod limit is what lacks."""
+        if request.shape not in self._gpus_are_there:
+            self._gpus_are_there[request.shape] = _gpus_are_there(self.eligible(request), request)
+        return self._gpus_are_there[request.shape]
 
     def holders_words(self, besides: str | None = None) -> str:
         """`team-b (2 GPUs) and team-c (1 GPU)`; at most three are named."""
@@ -153,9 +175,9 @@ def too_young(request: Request, ledger: Ledger) -> Reason:
 def no_room(cluster: Cluster, request: Request) -> Reason:
     """Limits and quotas allow it, but there is no place: whose share is it, or how is the free capacity split?"""
     spots = cluster.eligible(request)
-    free = sum(max(0, spot.startable_gpus) for spot in spots)
+    free = cluster.free_gpus(request)
     pod = request.pods[0].request
-    if request.ask[GPU] == 0 or _gpus_are_there(spots, request):
+    if request.ask[GPU] == 0 or cluster.gpus_are_there(request):
         return _short_of_cpu(cluster, request)
     if not limits.stays_within_share(request) and free * 1000 < request.ask[GPU]:
         return _share_reached(cluster, request)
@@ -180,7 +202,6 @@ def no_room(cluster: Cluster, request: Request) -> Reason:
 
 
 def _gpus_are_there(spots: list[Spot], request: Request) -> bool:
-    """Whether GPUs alone would do for every pod; then CPU, memory or the pod limit is what lacks."""
     gpu = request.pods[0].request.gpu
     if len({pod.request for pod in request.pods}) > 1:
         return False
