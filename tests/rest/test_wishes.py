@@ -175,6 +175,14 @@ async def test_progress_is_taken_from_the_job_and_its_owner_only(service: desks.
         await service.client("ann-token").call(calls.report_progress("team-a", "one", models.Progress(progress=0.9)))
 
 
+async def test_progress_counts_although_nobody_has_looked_since_the_job_started(service: desks.Running) -> None:
+    made = await service.client().call(calls.submit(desks.spec("one")))
+    await desks.until(lambda: any(pod.state == "running" for work in service.engine.snapshot().workloads for pod in work.pods))
+    job = service.client(service.desk.report_token(made.id))
+    await job.call(calls.report_progress("team-a", "one", models.Progress(progress=0.5)))
+    assert (await service.client().call(calls.workload("team-a", "one"))).progress == 0.5
+
+
 async def test_only_admins_change_projects_and_members_see_their_own(service: desks.Running) -> None:
     alice, admin = service.client(), service.client("admin-token")
     new = models.ProjectSpec(name="team-n", gpu_quota_millis=1500)

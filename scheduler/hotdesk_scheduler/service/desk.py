@@ -286,6 +286,7 @@ class Desk:
         return "report-" + hmac.new(self._report_key, workload_id.encode(), hashlib.sha256).hexdigest()
 
     def is_report_token(self, project: str, name: str, token: str) -> bool:
+        self.refresh()  # a job may report before anybody has looked at it
         found = self.views.find(project, name)
         return found is not None and hmac.compare_digest(token.encode(), self.report_token(found.workload.id).encode())
 
