@@ -6,16 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hotdesk_api.errors import HotdeskError, NotFound
+if TYPE_CHECKING:
+    from hotdesk_hub.state import State
 
-from hotdesk_hub.down import down
-from hotdesk_hub.greeting import passwords_in_words
-from hotdesk_hub.state import State, default_root, secrets_of
-from hotdesk_hub.up import DEFAULT_SHAPE, Wanted, up
+# What it needs is imported inside `run`: that takes a second or two, and a Ctrl-C then is no less polite than one later.
 
 
 def _parser() -> argparse.ArgumentParser:
+    from hotdesk_hub.state import default_root
+    from hotdesk_hub.up import DEFAULT_SHAPE
+
     parser = argparse.ArgumentParser(prog="hotdesk-hub", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="up | down | passwords")
     start = verbs.add_parser("up", help="start hub, proxy and scheduler, and stay in the foreground")
@@ -41,6 +43,11 @@ def say(text: str) -> None:
 
 
 def _show_passwords(state: State) -> int:
+    from hotdesk_api.errors import NotFound
+
+    from hotdesk_hub.greeting import passwords_in_words
+    from hotdesk_hub.state import secrets_of
+
     if not (state.hub / "secrets.json").exists():
         raise NotFound(f"No passwords were generated for {state.root} yet.", next_step="`make up` or `hotdesk-hub up` generates them.")
     say(passwords_in_words(secrets_of(state)))
@@ -48,6 +55,10 @@ def _show_passwords(state: State) -> int:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
+    from hotdesk_hub.down import down
+    from hotdesk_hub.state import State
+    from hotdesk_hub.up import Wanted, up
+
     arguments = _parser().parse_args(argv)
     state = State(arguments.state.expanduser().absolute())
     if arguments.verb == "down":
@@ -58,11 +69,19 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
+    code = 130
     try:
-        code = run()
+        code = _run_or_explain()
+    except KeyboardInterrupt:
+        print("\nStopped.", file=sys.stderr)
+    sys.exit(code)
+
+
+def _run_or_explain() -> int:
+    from hotdesk_api.errors import HotdeskError
+
+    try:
+        return run()
     except HotdeskError as error:
         print(error, file=sys.stderr)
-        code = error.exit_code
-    except KeyboardInterrupt:
-        code = 130
-    sys.exit(code)
+        return error.exit_code

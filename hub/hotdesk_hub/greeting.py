@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 
 from hotdesk_api import calls
 from hotdesk_api.client import Client
@@ -18,14 +20,20 @@ Say = Callable[[str], None]
 def greet(url: str, state: State, say: Say) -> None:
     say(f"\nHotdesk is ready at {url}\n")
     if not state.passwords_shown.exists():
-        say("Passwords, generated now and shown only this once (again with `hotdesk-hub passwords`):")
+        say(f"Passwords, generated now and shown only this once (again with `{make('passwords', state)}`):")
         say(passwords_in_words(secrets_of(state)))
         state.passwords_shown.touch(mode=0o600)
     elif not own_files(state):
-        say(f"Log in as {ADMIN} or as {', '.join(RESEARCHERS)}; `hotdesk-hub passwords --state {state.root}` shows the passwords.")
+        say(f"Log in as {ADMIN} or as {', '.join(RESEARCHERS)}; `{make('passwords', state)}` shows the passwords.")
     say("Projects: " + ", ".join(f"{name} {quota} GPUs ({', '.join(who)})" for name, (quota, who) in PROJECTS.items()))
     say(_hardware_in_words(state))
-    say("\nCtrl-C stops the hub and leaves jobs and workspaces running; `make down` stops everything.")
+    say(f"\nCtrl-C stops the hub and leaves jobs and workspaces running; `{make('down', state)}` stops everything.")
+
+
+def make(target: str, state: State) -> str:
+    """The command for this state directory, as one types it in Hotdesk's folder."""
+    usual = Path.home() / ".local" / "state" / "hotdesk"
+    return f"make {target}" + ("" if state.root == usual else f" {shlex.quote(f'STATE={state.root}')}")
 
 
 def passwords_in_words(secrets: dict[str, str]) -> str:

@@ -20,7 +20,8 @@ import httpx
 from hotdesk_api.errors import Conflict, Unavailable
 from hotdesk_spawner import processes
 
-from hotdesk_hub.greeting import Say, greet
+from hotdesk_hub.greeting import Say, greet, make
+from hotdesk_hub.ports import check_public
 from hotdesk_hub.proxy import find_proxy
 from hotdesk_hub.state import State, change_port, is_free, ports_of
 
@@ -98,20 +99,14 @@ def _only_one(state: State) -> Iterator[int]:
                 f"Another Hotdesk runs already on {state.root}{f' (process {running.pid})' if running else ''}.",
                 field="--state",
                 value=str(state.root),
-                next_step=f"Use it, or end it with `hotdesk-hub down --state {state.root}`, or choose another state directory.",
+                next_step=f"Use it, or end it with `{make('down', state)}`, or choose another state directory.",
             ) from error
         yield file.fileno()
 
 
 def _check_ports(wanted: Wanted, say: Say) -> None:
     """The public port must be free; an inner one that somebody else took is chosen anew, and said."""
-    if not is_free(wanted.port, wanted.address):
-        raise Conflict(
-            f"Port {wanted.port} on {wanted.address} is taken by another program.",
-            field="--port",
-            value=wanted.port,
-            next_step=f"Choose another one: `make up PORT={wanted.port + 1}` or `hotdesk-hub up --port {wanted.port + 1}`.",
-        )
+    check_public(wanted.address, wanted.port)
     for name, port in ports_of(wanted.state).items():
         if not is_free(port) and not (name == "scheduler" and _is_a_scheduler(port)):
             new = change_port(wanted.state, name)
@@ -225,12 +220,13 @@ def _end(wanted: Wanted, hub: subprocess.Popen[bytes], asked: bool, say: Say) ->
     if asked:
         say("\nStopping hub, proxy and scheduler …")
         _stop_hub(wanted, hub)
-        say("Stopped. Running jobs and open workspaces go on; `make up` finds them again, `make down` stops them too.")
+        again, down = make("up", wanted.state), make("down", wanted.state)
+        say(f"Stopped. Running jobs and open workspaces go on; `{again}` finds them again, `{down}` stops them too.")
         return 0
     if hub.returncode == 0:
         return 0  # ended by `down`, which says what it did
     say(f"\nThe hub ended unexpectedly (exit code {hub.returncode}); its log is {wanted.state.log}.")
-    say("Running jobs and open workspaces go on; `make up` finds them again.")
+    say(f"Running jobs and open workspaces go on; `{make('up', wanted.state)}` finds them again.")
     return 1
 
 

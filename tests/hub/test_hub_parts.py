@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hotdesk_api.errors import HotdeskError, Unavailable
-from hotdesk_hub import cli, proxy, services, up
+from hotdesk_hub import cli, greeting, ports, proxy, services, up
+from hotdesk_hub.state import State
 
 
 def test_without_node_or_proxy_one_reads_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,3 +68,45 @@ def test_passwords_before_the_first_start_are_a_sentence(tmp_path: Path) -> None
 def test_down_where_nothing_ever_ran_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["down", "--state", str(tmp_path / "state")]) == 0
     assert "Nothing of Hotdesk runs" in capsys.readouterr().out
+
+
+def test_the_commands_of_the_greeting_can_be_typed_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert greeting.make("down", State(tmp_path / "my state")) == f"make down 'STATE={tmp_path}/my state'"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("HOTDESK_STATE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert greeting.make("down", State(tmp_path / ".local" / "state" / "hotdesk")) == "make down"
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "sentence"),
+    [
+        ("127.0.0.1", 80000, r"Port 80000 is not between 1 and 65535\."),
+        ("127.0.0.1", -1, r"Port -1 is not between 1 and 65535\."),
+        ("192.0.2.1", 8000, r"192\.0\.2\.1 is not an address of this machine"),
+        ("nowhere.invalid", 8000, r"nowhere\.invalid is not an address of this machine"),
+    ],
+)
+def test_an_address_nobody_can_listen_on_is_a_sentence(tmp_path: Path, address: str, port: int, sentence: str) -> None:
+    with pytest.raises(HotdeskError, match=sentence):
+        cli.run(["up", "--state", str(tmp_path / "state"), "--address", address, "--port", str(port)])
+
+
+def test_a_port_that_needs_more_rights_is_not_said_to_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: socket.socket, where: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(HotdeskError, match=r"not allowed to listen on port 80.*PORT=8000"):
+        ports.check_public("127.0.0.1", 80)
+
+
+def test_ctrl_c_before_anything_was_started_leaves_no_traceback(tmp_path: Path) -> None:
+    """What it needs is imported under the same roof as the rest: a person may change his mind in the first second, too."""
+    started = subprocess.run(
+        [sys.executable, "-c", "import sys, hotdesk_hub.cli; print('jupyterhub' in sys.modules or 'httpx' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert started.stdout.strip() == "False"
