@@ -12,11 +12,16 @@ from urllib.parse import quote, urlsplit
 
 LIMIT_S = 2.0
 LEAST_S = 0.5
+MOST_S = 30.0
+SERVER_ERRORS = 500
 _ENVIRONMENT = ("HOTDESK_API_URL", "HOTDESK_REPORT_TOKEN", "RUNAI_PROJECT", "RUNAI_JOB_NAME")
 
 
 class Reporter:
-    """Sends the newest values from a thread, at most every half second; what is older than the newest is left out."""
+    """Sends the newest values from a thread, at most every half second; what is older than the newest is left out.
+
+    What could not be sent (a scheduler that restarts) is tried again, at longer and longer intervals, until something newer replaces it.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -49,19 +54,28 @@ class Reporter:
             self._lock.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 
     def _run(self) -> None:
+        pause_s = LEAST_S
         while True:
             with self._lock:
                 self._lock.wait_for(lambda: bool(self._waiting))
                 values, self._waiting = self._waiting, {}
                 self._busy = True
-            try:
-                send(self._environment, values)
-            except (OSError, HTTPException, ValueError):
-                pass  # best effort; the newest values come again with the next report
+            again = self._failed_for_now(values)
+            pause_s = min(2 * pause_s, MOST_S) if again else LEAST_S
             with self._lock:
+                if again:
+                    self._waiting = values | self._waiting
                 self._busy = False
                 self._lock.notify_all()
-            time.sleep(LEAST_S)
+            time.sleep(pause_s)
+
+    def _failed_for_now(self, values: Mapping[str, object]) -> bool:
+        try:
+            return send(self._environment, values) >= SERVER_ERRORS
+        except (OSError, HTTPException):
+            return True
+        except ValueError:
+            return False  # the address itself is nonsense: best effort ends here
 
 
 def send(environment: Mapping[str, str], values: Mapping[str, object]) -> int:

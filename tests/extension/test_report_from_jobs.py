@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
+import json
+import threading
 import time
+from typing import Any
 
 import pytest
 from hotdesk import report
@@ -39,3 +43,28 @@ def test_nobody_listening_is_no_reason_to_fail(url: str) -> None:
     reporter.put({"progress": 0.5}, {"loss": 1.0})
     assert time.monotonic() - began < 1, "reporting does not hold the job up"
     reporter.flush(5)
+
+
+def test_what_could_not_be_sent_is_sent_when_the_scheduler_is_back() -> None:
+    heard: list[Any] = []
+
+    class Restarting(http.server.BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            heard.append(body)
+            self.send_response(503 if len(heard) == 1 else 204)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Restarting)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    reporter = report.Reporter({"HOTDESK_API_URL": url, "HOTDESK_REPORT_TOKEN": "t", "RUNAI_PROJECT": "p", "RUNAI_JOB_NAME": "n"})
+    reporter.put({"progress": 0.5})
+    wait_until(lambda: len(heard) == 2, "the second try")
+    server.shutdown()
+    server.server_close()
+    assert heard == [{"progress": 0.5}, {"progress": 0.5}]
