@@ -39,6 +39,7 @@ class Handler(web.RequestHandler):
         self.caller = Caller("")
         self._body = bytearray()
         self._body_bytes = 0
+        self._prepared = False
 
     def set_default_headers(self) -> None:
         self.set_header("Server", "hotdesk")
@@ -57,6 +58,7 @@ class Handler(web.RequestHandler):
     async def prepare(self) -> None:
         if not self.public:
             self.caller = await self.identify()
+        self._prepared = True
 
     def token(self) -> str:
         """`Bearer X` or `token X`. Raises Unauthorized."""
@@ -106,13 +108,9 @@ class Handler(web.RequestHandler):
         self.set_header("Content-Type", "application/problem+json")
         if isinstance(known, Unauthorized):
             self.set_header("WWW-Authenticate", 'Bearer realm="hotdesk"')
-        if self._has_unread_body():
-            self.set_header("Connection", "close")  # tornado closes then; a caller that is not told sends its next request into the void
+        if not self._prepared:
+            self.set_header("Connection", "close")  # tornado closes then; who is not told (the proxy!) sends the next request into the void
         self.finish(json.dumps(problem(known)))
-
-    def _has_unread_body(self) -> bool:
-        told = self.request.headers.get("Content-Length", "0")
-        return "Transfer-Encoding" in self.request.headers or not told.isdecimal() or int(told) > self._body_bytes
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if isinstance(value, HotdeskError | web.HTTPError):
