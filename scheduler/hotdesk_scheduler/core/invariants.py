@@ -26,10 +26,14 @@ class _World:
         self.snapshot = snapshot
         self.plan = plan
         self.workloads = {w.id: w for w in snapshot.workloads}
-        self.pods = {(w.id, p.index): (w, p) for w in snapshot.workloads for p in w.pods}
-        self.starts = {(d.workload_id, d.index): d for d in plan.decisions if isinstance(d, Start)}
-        self.stopped = {(d.workload_id, d.index): d for d in plan.decisions if isinstance(d, Stop | Move)}
-        self.nominations = {(d.workload_id, d.index): d.placement for d in plan.decisions if isinstance(d, Nominate)}
+        acts = [d for d in plan.decisions if not isinstance(d, Hold)]
+        self.starts = {(d.workload_id, d.index): d for d in acts if isinstance(d, Start)}
+        self.stopped = {(d.workload_id, d.index): d for d in acts if isinstance(d, Stop | Move)}
+        self.nominations = {(d.workload_id, d.index): d.placement for d in acts if isinstance(d, Nominate)}
+        touched = {d.workload_id: None for d in acts}
+        self.pods = {(w.id, p.index): (w, p) for name in touched if (w := self.workloads.get(name)) for p in w.pods}
+        """Pods of the workloads that the plan does something with."""
+        self.later = self._later() if acts else []
 
     def references(self) -> list[str]:
         """Decisions are about pods that are there, in a state that allows them, and each at most once."""
@@ -47,33 +51,43 @@ class _World:
 
     def _now(self) -> list[tuple[Workload, Pod, Placement]]:
         """Who physically holds a place when the plan is carried out: what runs, what is stopping, what starts."""
-        holding = [(w, p, p.placement) for w, p in self.pods.values() if p.state in HOLDING and p.placement]
+        holding = [(w, p, p.placement) for w in self.snapshot.workloads for p in w.pods if p.placement and p.state in HOLDING]
         starting = [(*self.pods[key], d.placement) for key, d in self.starts.items() if key in self.pods]
         return holding + starting
 
     def _later(self) -> list[tuple[Workload, Pod, Placement]]:
         """Who holds a place once everything that is being released is gone, nominated ones included."""
-        found = []
-        for key, (w, p) in self.pods.items():
+        touched = {key[0] for key in (*self.starts, *self.stopped, *self.nominations)}
+        return [
+            (w, p, place) for w in self.snapshot.workloads for p in w.pods if (place := self._place_later(w, p, touched=w.id in touched))
+        ]
+
+    def _place_later(self, workload: Workload, pod: Pod, *, touched: bool) -> Placement | None:
+        nominated = pod.nominated
+        if touched:
+            key = (workload.id, pod.index)
             start, stop = self.starts.get(key), self.stopped.get(key)
             if start:
-                found.append((w, p, start.placement))
-            elif isinstance(stop, Move):
-                found.append((w, p, stop.placement))
-            elif p.state in RUNS and p.placement and stop is None and w.phase is Phase.ACTIVE:
-                found.append((w, p, p.placement))
-            elif w.phase is Phase.ACTIVE and p.state in (PodState.PENDING, PodState.RELEASING):
-                place = self.nominations.get(key, p.nominated)
-                if place:
-                    found.append((w, p, place))
-        return found
+                return start.placement
+            if isinstance(stop, Move):
+                return stop.placement
+            if stop and pod.state in RUNS:
+                return None
+            nominated = self.nominations.get(key, nominated)
+        if workload.phase is not Phase.ACTIVE:
+            return None
+        if pod.state in RUNS:
+            return pod.placement
+        return nominated if pod.state in (PodState.PENDING, PodState.RELEASING) else None
 
     def nodes(self) -> list[str]:
         """No device above 1000, none both whole and shared, CPU and memory within the node, on every node the plan touches."""
         touched = {d.placement.node for d in (*self.starts.values(), *self.stopped.values()) if isinstance(d, Start | Move)}
         touched |= {place.node for place in self.nominations.values() if place}
+        if not touched:
+            return []
         found = []
-        for name, holders in (("now", self._now()), ("later", self._later())):
+        for name, holders in (("now", self._now()), ("later", self.later)):
             by_node: dict[str, list[tuple[Workload, Pod, Placement]]] = {node: [] for node in touched}
             for holder in holders:
                 if holder[2].node in by_node:
@@ -85,10 +99,11 @@ class _World:
 
     def quotas(self) -> list[str]:
         """Allocated <= limit and non-preemptible <= quota at every level, for whoever got more by this plan."""
-        before = self._charged(
-            [(w, p, p.placement) for w, p in self.pods.values() if p.state in RUNS and p.placement and w.phase is Phase.ACTIVE]
-        )
-        after = self._charged(self._later())
+        if not self.starts:
+            return []
+        running = [(w, p, p.placement) for w in self.snapshot.workloads if w.phase is Phase.ACTIVE for p in w.pods if p.state in RUNS]
+        before = self._charged([(w, p, placement) for w, p, placement in running if placement])
+        after = self._charged(self.later)
         found = []
         for name, account in after.items():
             old = before[name]
@@ -130,7 +145,7 @@ class _World:
     def gangs(self) -> list[str]:
         """No gang is partly started, none loses its minimum and keeps a part."""
         touched = {key[0] for key in (*self.starts, *self.stopped)}
-        places = {(w.id, p.index) for w, p, _ in self._later()}
+        places = {(w.id, p.index) for w, p, _ in self.later if w.id in touched}
         found = []
         for workload_id in touched:
             workload = self.workloads.get(workload_id)
@@ -154,8 +169,9 @@ class _World:
         starts = {key[0] for key in self.starts}
         found += [f"{workload_id} starts and holds" for workload_id in counted if workload_id in starts]
         for workload in self.snapshot.workloads:
-            waits = workload.phase is Phase.ACTIVE and workload.pods and all(p.state is PodState.PENDING for p in workload.pods)
-            if waits and workload.id not in starts and workload.id not in counted:
+            if workload.id in counted or workload.phase is not Phase.ACTIVE or workload.id in starts:
+                continue
+            if workload.pods and all(p.state is PodState.PENDING for p in workload.pods):
                 found.append(f"{workload.name} waits without a reason")
         return found
 

@@ -6,7 +6,7 @@ pods that ended FAILED and `succeeded` its completions; the engine counts both w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hotdesk_scheduler.core.model import HOLDING, Kind, Phase, Pod, PodState, Policy, Project, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Finish, LifecycleDecision, Remove, Requeue, Stop
@@ -24,12 +24,28 @@ def review(snapshot: Snapshot, policy: Policy, now: float) -> tuple[LifecycleDec
     projects = {project.name: project for project in snapshot.projects}
     ready = frozenset(node.name for node in snapshot.nodes if node.ready)
     decisions: list[LifecycleDecision] = []
-    for workload in sorted(snapshot.workloads, key=lambda w: (w.created_at, w.name, w.id)):
+    stirring = [w for w in snapshot.workloads if not _is_quiet(w, projects.get(w.project))]
+    for workload in sorted(stirring, key=lambda w: (w.created_at, w.name, w.id)):
         if workload.phase is Phase.ACTIVE:
             decisions.extend(_active(workload, projects.get(workload.project), ready, policy=policy, now=now))
         else:
             decisions.extend(_inactive(workload, policy=policy, now=now))
     return tuple(decisions)
+
+
+def _is_quiet(workload: Workload, project: Project | None) -> bool:
+    """Most workloads most of the time: waiting, or running with no limit in time; nothing can be due for them, whatever the time."""
+    if workload.phase is not Phase.ACTIVE or workload.completions is not None or workload.kind is Kind.WORKSPACE:
+        return False
+    pods = workload.pods
+    if not pods or workload.min_pods > len(pods):
+        return False
+    first = pods[0].state
+    if len(pods) > 1 and any(pod.state is not first for pod in pods):
+        return False
+    if first is PodState.PENDING:
+        return True
+    return first is PodState.RUNNING and _time_limit(workload, project) is None and workload.idle_s is None
 
 
 # --- workloads that are no longer scheduled --------------------------------------------------------------------------------------------
@@ -217,8 +233,10 @@ def _idle_limit(workload: Workload, project: Project | None) -> float | None:
 def next_wakeup(snapshot: Snapshot, policy: Policy, now: float) -> float | None:
     """The earliest time after now at which something is due although nothing changes; None if there is no such time."""
     projects = {project.name: project for project in snapshot.projects}
-    times = [t for w in snapshot.workloads for t in _times(w, projects.get(w.project), policy, now) if t > now]
-    return min(times, default=None)
+    workloads: Iterable[Workload] = snapshot.workloads
+    if not policy.min_runtime_s and not policy.preemption_delay_s:
+        workloads = (w for w in workloads if not _is_quiet(w, projects.get(w.project)))
+    return min((t for w in workloads for t in _times(w, projects.get(w.project), policy, now) if t > now), default=None)
 
 
 def _times(workload: Workload, project: Project | None, policy: Policy, now: float) -> Iterator[float]:
