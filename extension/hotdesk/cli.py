@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotdesk_api.errors import HotdeskError, Invalid
+from hotdesk_api.errors import HotdeskError, Invalid, NotFound
 
 from hotdesk.answers import Answer, InsideJob, LogStream, Outcome, Waiting
 from hotdesk.commands.parse import Typed, parse
-from hotdesk.commands.perform import perform
+from hotdesk.commands.perform import perform, with_projects
 from hotdesk.session import Session
 
 if TYPE_CHECKING:
@@ -212,6 +212,13 @@ def _view(answer: Answer) -> View:
 
 def run(screen: Screen, session: Session, typed: Typed) -> int:
     """Do what was typed and show what came of it; the exit code."""
+    try:
+        return _run(screen, session, typed)
+    except NotFound as error:
+        raise with_projects(session, typed, error) from None
+
+
+def _run(screen: Screen, session: Session, typed: Typed) -> int:
     if typed.on("watch"):
         return watch(screen, session, lambda: _answer_of(perform(session, typed)), typed)
     outcome: Outcome = perform(session, typed)
@@ -261,6 +268,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         screen.problem(error)
         return error.exit_code
     except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)  # the terminal's ^C stands alone on its line, not before the next prompt
         return INTERRUPTED
     finally:
         session.close()

@@ -9,7 +9,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from hotdesk_api.errors import HotdeskError, Invalid
+from hotdesk_api.errors import HotdeskError, Invalid, NotFound
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.magic import no_var_expand
 
@@ -17,7 +17,7 @@ from hotdesk import notebook
 from hotdesk.answers import Answer, InsideJob, LogStream, Outcome, Waiting
 from hotdesk.commands.complete import complete
 from hotdesk.commands.parse import Typed, parse
-from hotdesk.commands.perform import perform
+from hotdesk.commands.perform import perform, with_projects
 from hotdesk.commands.words import split_line
 from hotdesk.names import LiveNames
 from hotdesk.session import Session
@@ -64,9 +64,12 @@ class Runai:
         if cell is not None:
             _must_be_program(typed, session.program or "")
         wanted = _is_assigned(self.shell.user_ns)
-        if typed.on("watch"):
-            return notebook.watch(session, typed)
-        return self._show(session, typed, perform(session, typed), wanted=wanted)
+        try:
+            if typed.on("watch"):
+                return notebook.watch(session, typed)
+            return self._show(session, typed, perform(session, typed), wanted=wanted)
+        except NotFound as error:
+            raise with_projects(session, typed, error) from None
 
     def _variable(self, name: str) -> str | None:
         found = self._python(name)

@@ -135,6 +135,10 @@ def test_deleting_everything_asks_and_a_pipe_cannot_be_asked(desk: Desk) -> None
         (("submit", "x", "-i", "python", "-p", "nope"), None, "team-a"),
         (("list", "-p", "team-aa"), 1, "team-aa that you are a member of. Yours: team-a"),
         (("list", "-p", "team-b"), 1, "team-b"),
+        (("list", "--status", "Runing"), 2, "Did you mean Running? Valid: Running, "),
+        (("logs", "x", "-p", "team-aa"), 1, "no project team-aa that you are a member of. Yours: team-a"),
+        (("get", "x", "-p", "team-b"), 1, "no project team-b that you are a member of. Yours: team-a"),
+        (("exec", "x", "-p", "team-b", "--", "ls"), 1, "no project team-b that you are a member of. Yours: team-a"),
         (("describe", "job", "nosuch"), 1, "nosuch"),
         (("describe", "node", "dgx9"), 2, "Did you mean dgx1"),
         (("exec", "nosuch", "--", "ls"), 1, "nosuch"),
@@ -215,6 +219,11 @@ def test_whoami_and_config_project_agree_on_the_project_in_use(desk: Desk) -> No
     assert desk.run("config", "project").err == "Project team-a is in use (your only project).\n"
     desk.ok("config", "project", "team-a")
     assert "team-a (from config project)" in desk.ok("whoami")
+
+
+def test_a_filter_that_nothing_passes_is_not_an_empty_project(desk: Desk) -> None:
+    shown = desk.run("list", "--status", "running", "--user", "nobody")
+    assert (shown.code, "None of the jobs is like that." in shown.err, "submits one" in shown.err) == (0, True, False)
 
 
 def test_a_reader_that_goes_away_is_no_error(desk: Desk) -> None:

@@ -125,6 +125,7 @@ def test_an_error_is_one_red_sentence_and_stops_the_notebook(notebook: Notebook)
     assert "There is no image nope" in shown
     assert "\x1b[31m" in shown
     assert "Traceback" not in shown
+    assert "Yours: team-a" in notebook.run("%runai logs x -p nope", fails=True)
     assert "Did you mean list" in notebook.run("%runai lst", fails=True)
     assert "works in a shell" in notebook.run("%runai list | grep x", fails=True)
     assert "no program" in notebook.run("%%runai submit empty -g 1\n \n", fails=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 from hotdesk_api import calls
 from hotdesk_api.errors import HotdeskError, Invalid, NotFound, Unauthorized, Unavailable
-from hotdesk_api.models import WorkloadList, WorkloadSpec
+from hotdesk_api.models import Status, WorkloadList, WorkloadSpec
 from hotdesk_api.units import parse_duration_s
 
 from hotdesk.answers import Answer, Outcome, Waiting
-from hotdesk.commands.parse import Typed
+from hotdesk.commands.parse import Typed, unknown
 from hotdesk.commands.submit import JUPYTER_IMAGE, spec_of
 from hotdesk.render import jobs as views
 from hotdesk.session import Session
@@ -59,12 +60,24 @@ def _submitted(session: Session, typed: Typed, spec: WorkloadSpec, project: str,
 def list_jobs(session: Session, typed: Typed) -> Answer:
     everywhere = typed.on("all-projects")
     project = None if everywhere else session.project_of(typed)
-    found = session.client.call(calls.workloads(project=project, status=typed.text("status"), user=typed.text("user")))
+    status, user = _status(typed.text("status")), typed.text("user")
+    found = session.client.call(calls.workloads(project=project, status=status, user=user))
     if project is not None and not found.items:
         session.client.call(calls.project(project))  # an empty list of a project that is not there would mislead
     wide = typed.text("output") == "wide"
-    view = views.job_list(found.items, project=project, now=session.now(), wide=wide, word=session.word)
+    view = views.job_list(found.items, project=project, now=session.now(), wide=wide, word=session.word, some=bool(status or user))
     return Answer(view, found, names=tuple(job.name for job in found.items), changes=(project, None))
+
+
+def _status(text: str | None) -> str | None:
+    """As the table writes it, however it was typed."""
+    valid = get_args(Status)
+    if text is None:
+        return None
+    for status in valid:
+        if status.lower() == text.lower():
+            return str(status)
+    raise unknown("a status", text, valid)
 
 
 def describe(session: Session, typed: Typed) -> Answer:

@@ -30,15 +30,13 @@ def perform(session: Session, typed: Typed) -> Outcome:
         )
     session.url = typed.text("url") or session.url
     session.token = typed.text("token") or session.token
-    try:
-        return action_of(typed.verb)(session, typed)
-    except NotFound as error:
-        raise _with_projects(session, error) from None
+    return action_of(typed.verb)(session, typed)
 
 
-def _with_projects(session: Session, error: NotFound) -> NotFound:
-    """An unknown project is answered with those one is in, the likeliest first."""
-    if error.field != "project" or not error.value:
+def with_projects(session: Session, typed: Typed, error: NotFound) -> NotFound:
+    """What is not there, in a project that is not there either (or not ours): told so, with those one is in, the likeliest first."""
+    asked = str(error.value) if error.field == "project" and error.value else typed.text("project")
+    if not asked:
         return error
     from hotdesk_api import calls
 
@@ -46,4 +44,7 @@ def _with_projects(session: Session, error: NotFound) -> NotFound:
         mine = [project.name for project in session.client.call(calls.projects()).items]
     except HotdeskError:
         return error
-    return NotFound(f"{error.sentence} Yours: {', '.join(closest(str(error.value), mine)) or 'none'}.", field="project", value=error.value)
+    if asked in mine:
+        return error
+    sentence = error.sentence if error.field == "project" else f"There is no project {asked} that you are a member of."
+    return NotFound(f"{sentence} Yours: {', '.join(closest(asked, mine)) or 'none'}.", field="project", value=asked)

@@ -46,7 +46,7 @@ SEEING = (
         flags=(
             PROJECT,
             ALL_PROJECTS,
-            Flag("--status", "only with this status", "STATUS"),
+            Flag("--status", "only with this status: Running, Pending …", "STATUS"),
             Flag("--user", "only of this user", "USER", short="-u"),
             OUTPUT,
             WATCH,

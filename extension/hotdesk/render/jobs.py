@@ -138,22 +138,25 @@ def _row_wide(job: WorkloadOut, now: float) -> tuple[Cell, ...]:
     )
 
 
-def job_list(jobs: Sequence[WorkloadOut], *, project: str | None, now: float, wide: bool = False, word: str = "runai") -> View:
-    """The table of `list jobs`, sorted by project and name; `project` None: of all projects."""
+def job_list(
+    jobs: Sequence[WorkloadOut], *, project: str | None, now: float, wide: bool = False, word: str = "runai", some: bool = False
+) -> View:
+    """The table of `list jobs`, sorted by project and name; `project` None: of all projects; `some`: only those asked for."""
     ordered = sorted(jobs, key=lambda job: (job.project, job.name))
     columns, row = (COLUMNS_WIDE, _row_wide) if wide else (COLUMNS, _row) if project else (COLUMNS_ALL, _row_all)
     title = f"Showing jobs for project {project}" if project else ""
-    return View((Table(columns, tuple(row(job, now) for job in ordered)),), title, _list_footer(ordered, word))
+    return View((Table(columns, tuple(row(job, now) for job in ordered)),), title, _list_footer(ordered, word, some=some))
 
 
-def _list_footer(jobs: Sequence[WorkloadOut], word: str) -> tuple[Cell, ...]:
+def _list_footer(jobs: Sequence[WorkloadOut], word: str, *, some: bool) -> tuple[Cell, ...]:
     footer: list[Cell] = []
     waiting = [job for job in jobs if job.status == "Pending"]
     if waiting:
         many = f"{len(waiting)} jobs wait" if len(waiting) > 1 else f"{waiting[0].name} waits"
         footer.append(Cell(f"{many}; `{word} why {waiting[0].name} -p {waiting[0].project}` says for what.", "dim"))
     if not jobs:
-        footer.append(Cell(f"No jobs. `{word} submit NAME -i IMAGE -g 1` submits one.", "dim"))
+        none = "None of the jobs is like that." if some else f"No jobs. `{word} submit NAME -i IMAGE -g 1` submits one."
+        footer.append(Cell(none, "dim"))
     if any(job.simulated for job in jobs):
         footer.append(Cell("The GPUs of this cluster are not real.", "dim", badge=SIMULATED))
     return tuple(footer)
