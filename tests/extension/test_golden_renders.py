@@ -244,6 +244,13 @@ def test_what_a_running_job_reports_is_its_progress_and_no_reason() -> None:
     assert row[head.index("REASON") :] == "-"
 
 
+def test_a_reason_in_a_notebook_has_the_whole_width_of_its_row() -> None:
+    columns = len(VIEWS["list"].blocks[0].columns)  # type: ignore[union-attr]  # a table
+    shown = html.whole(VIEWS["list"])
+    assert re.search(rf'<tr><td colspan="{columns}"[^>]*><div class="hotdesk-note"[^>]*>1\. in the queue: No node has 2 free GPUs', shown)
+    assert html.whole(VIEWS["list-wide"]).count("No node has 2 free GPUs") == 1, "wide has a column for it"
+
+
 def test_a_url_becomes_a_link_and_nothing_else_does() -> None:
     shown = html.whole(VIEWS["list"])
     assert shown.count("<a href=") == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 
 from hotdesk.render.view import Block, Cell, Facts, Lines, Table, Tone, View, printable
@@ -55,9 +57,11 @@ def cell_html(cell: Cell) -> str:
         text = _bar(cell.bar, text)
     if cell.badge:
         text += f' <span class="hotdesk-badge" style="{BADGE}">{escape(cell.badge)}</span>'
-    if cell.note:
-        text += f'<div class="hotdesk-note" style="{COLOURS["dim"]};font-size:90%;max-width:36em">{escape(printable(cell.note))}</div>'
-    return text
+    return text + _note(cell) if cell.note else text
+
+
+def _note(cell: Cell) -> str:
+    return f'<div class="hotdesk-note" style="{COLOURS["dim"]};font-size:90%;max-width:60em">{escape(printable(cell.note))}</div>'
 
 
 def _td(cell: Cell) -> str:
@@ -66,12 +70,20 @@ def _td(cell: Cell) -> str:
     return f'<td style="{TD}{one_line}">{cell_html(cell)}</td>'
 
 
+def _row(row: Sequence[Cell]) -> str:
+    """A row, and below it, over its whole width, the sentences that a column would squeeze."""
+    beside = [replace(cell, note="") if len(cell.note) > SHORT else cell for cell in row]
+    below = "".join(_note(cell) for cell in row if len(cell.note) > SHORT)
+    cells = "".join(_td(cell) for cell in beside)
+    return f"<tr>{cells}</tr>" + (f'<tr><td colspan="{len(row)}" style="{TD};padding-left:1.6em">{below}</td></tr>' if below else "")
+
+
 def _block(block: Block) -> str:
     match block:
         case Table():
             heading = f'<div style="font-weight:600;margin-top:.6em">{escape(block.heading)}</div>' if block.heading else ""
             head = "".join(f'<th style="{TH}">{escape(column)}</th>' for column in block.columns)
-            rows = "".join("<tr>" + "".join(_td(cell) for cell in row) + "</tr>" for row in block.rows)
+            rows = "".join(_row(row) for row in block.rows)
             return f'{heading}<table style="{TABLE}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         case Facts():
             rows = "".join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from hotdesk_api.models import DeviceOut, EventOut, Explanation, PodOut, WorkloadDetail, WorkloadOut
@@ -126,8 +127,11 @@ def _row_all(job: WorkloadOut, now: float) -> tuple[Cell, ...]:
 
 def _row_wide(job: WorkloadOut, now: float) -> tuple[Cell, ...]:
     allocated = "-" if job.status in _OVER else format_gpus(job.gpu_millis_allocated)
+    name, status, *more = _start(job, now)
     return (
-        *_start(job, now),
+        name,
+        replace(status, note=""),  # its reason and progress have columns here
+        *more,
         Cell(f"{allocated} ({requested(job)})"),
         Cell(f"{job.running_pods} ({job.pending_pods})"),
         Cell(progress_of(job), bar=job.progress),
