@@ -40,12 +40,12 @@ def script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def install(house: Path) -> subprocess.CompletedProcess[str]:
+def install(house: Path, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
     for command in ("bash", "sha256sum", "cut", "cat", "dirname", "grep", "rm", "mkdir", "touch", "id", "flock", "chmod"):
         found = shutil.which(command)
         if found and not (house / "path" / command).exists():
             (house / "path" / command).symlink_to(found)
-    environment = {"PATH": str(house / "path"), "PYTHON": sys.executable}
+    environment = {"PATH": str(house / "path"), "PYTHON": python}
     return subprocess.run(["bash", ".ci/install", "hub"], cwd=house, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -114,9 +114,8 @@ def test_a_venv_that_was_being_made_when_it_was_killed_is_made_again(house: Path
     )
     script(house / "stub", PYTHON)
     (house / "path/cp").symlink_to(str(shutil.which("cp")))
-    environment = {"PATH": str(house / "path"), "PYTHON": str(house / "fake-python")}
     (house / ".venv/.hotdesk-making").touch()
-    done = subprocess.run(["bash", ".ci/install", "hub"], cwd=house, env=environment, capture_output=True, text=True, check=False)
+    done = install(house, str(house / "fake-python"))
     assert done.returncode == 0, done.stderr
     assert not (house / ".venv/.hotdesk-making").exists()
     assert "Making .venv" in done.stderr
