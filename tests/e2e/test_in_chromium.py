@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hotdesk_up
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
@@ -33,6 +33,7 @@ QUIET = [
     "--disable-dev-shm-usage",
 ]
 SLOW_MS = 90_000
+TRIES = 9
 SHORT_JOB = "import time\nfor step in range(5):\n    print('step', step, flush=True)\n    time.sleep(0.2)"
 ASK_FOR_THREE_GPUS = """() => {
   const whole = document.querySelector('[name=gpu_mode][value=whole]');
@@ -63,6 +64,7 @@ def page(browser: Browser) -> Iterator[Page]:
     opened = context.new_page()
     opened.set_default_timeout(SLOW_MS)
     yield opened
+    opened.screenshot(path=SCREENSHOTS / "last-seen.png")  # what it looked like if the test failed
     context.close()
 
 
@@ -85,11 +87,25 @@ def open_spawn_form(page: Page, running: hotdesk_up.RunningHotdesk) -> None:
 
 
 def run_cell(page: Page, code: str) -> None:
-    """Types into the last cell of the open notebook and runs it."""
+    """Types into the last cell of the open notebook, sees that it stands there, and runs it."""
     cell = page.locator(".jp-Notebook .jp-CodeCell .cm-content").last
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    before = cells.count()
     cell.click()
     page.keyboard.insert_text(code)
+    expect(cell).to_contain_text(code.split("\n", maxsplit=1)[0], timeout=SLOW_MS)
     page.keyboard.press("Shift+Enter")
+    expect(cells).to_have_count(before + 1, timeout=SLOW_MS)
+    ran = cells.nth(before - 1)
+    for _ in range(TRIES):  # Lab drops what is run while its kernel is still connecting; a person presses again
+        try:
+            expect(ran.locator(".jp-InputArea-prompt").first).not_to_have_text("[ ]:", timeout=SLOW_MS / TRIES)
+            return
+        except AssertionError:
+            ran.locator(".cm-content").click()
+            page.keyboard.press("Control+Enter")
+            cells.last.locator(".cm-content").click()
+    raise AssertionError(f"the notebook never ran {code!r}")
 
 
 def test_a_researcher_opens_a_workspace_on_half_a_gpu_and_submits_from_its_notebook(page: Page, running: hotdesk_up.RunningHotdesk) -> None:
@@ -135,3 +151,13 @@ def test_a_workspace_that_must_wait_says_why_and_can_be_cancelled(page: Page, ru
     page.get_by_role("button", name=cancel).or_(page.get_by_role("link", name=cancel)).first.click()
     page.wait_for_url(re.compile(r"/hub/(home|spawn)"))
     shot(page, "7-cancelled")
+
+
+def test_what_is_wrong_but_hidden_does_not_hold_the_form_back(page: Page, running: hotdesk_up.RunningHotdesk) -> None:
+    log_in(page, running, "carol")
+    open_spawn_form(page, running)
+    page.click("label[for=hd-kind-whole]")
+    page.fill("[name=gpus]", "99")
+    page.click("label[for=hd-kind-none]")
+    page.click("input[type=submit], button[type=submit]")
+    page.wait_for_url(re.compile(r"/hub/spawn-pending/|/user/carol/"))
