@@ -18,22 +18,27 @@ from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.consolidate import make_hole
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import PodRequest
-from hotdesk_scheduler.core.quantities import GPU, RESOURCES
+from hotdesk_scheduler.core.quantities import GPU, RESOURCES, Vector
 from hotdesk_scheduler.core.requests import Request
 from hotdesk_scheduler.core.rooms import LATER, Room, Spot
+from hotdesk_scheduler.core.slots import Slots
 from hotdesk_scheduler.core.victims import Unit
 
 EXACT_WORKLOADS = 12
 MOST_SETS = 20_000
-MOST_PRUNED = 64
+MOST_TAKEN = 64
 
 Units = Sequence[Unit]
 
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Sums over a set of victims that is being built, by account: what they free, and the largest of them."""
+    """Sums over a set of victims that is being built, by account: what they free, and the largest of them.
 
+    `allocated` is what everybody holds before anything is tried: on the ledger those in the set may have left already.
+    """
+
+    allocated: dict[int, Vector]
     freed: dict[int, list[int]] = field(default_factory=dict)
     largest: dict[int, tuple[int, ...]] = field(default_factory=dict)
     accounts: dict[int, Account] = field(default_factory=dict)
@@ -216,7 +221,7 @@ class Search:
         ledger, workload = self.ledger, self.request.workload
         stage = self.request.eligible
         chosen: list[Unit] = []
-        tally = Tally()
+        tally = Tally(_sums(self.ledger))
         heap: list[tuple[tuple[object, ...], int, list[Unit]]] | None = None
         asked = None
         for pod in self.request.pods:
@@ -291,9 +296,9 @@ class Search:
 
     def _all_then_prune(self, units: Units) -> list[Unit] | None:
         """Where no node by itself is the answer: as many as the rules allow, less those that need not go."""
-        if len(units) > MOST_PRUNED:
+        if len(units) > MOST_TAKEN:
             return None
-        tally = Tally()
+        tally = Tally(_sums(self.ledger))
         taken: list[Unit] = []
         for unit in units:
             chain = [u for u in unit.chain(self.ledger) if u not in taken]
@@ -305,20 +310,29 @@ class Search:
         """Leave running whoever need not go, the best-protected first; None if the whole is not legal or does not suffice."""
         if not self.rules.legal(chosen) or not self.suffices(chosen):
             return None
-        if len(chosen) > MOST_PRUNED:
-            return chosen
+        places = Slots(self.ledger, self.request, chosen)
         pruned = True
         while pruned:
             pruned = False
             for unit in sorted(chosen, key=lambda u: u.preference, reverse=True):
-                rest = [u for u in chosen if u is not unit]
-                if any(other.before is unit for other in chosen):
+                if self._chained(unit, chosen) or not places.leave_running(unit):
                     continue
+                rest = [u for u in chosen if u is not unit]
                 if self.rules.legal(rest) and self.suffices(rest):
                     chosen = rest
                     pruned = True
-                    break
+                else:
+                    places.stop_after_all(unit)
         return chosen
+
+    def _chained(self, unit: Unit, chosen: Units) -> bool:
+        """Whether another of them may only go after this one."""
+        return len(unit.workload.pods) > 1 and any(other.before is unit for other in chosen)
+
+
+def _sums(ledger: Ledger) -> dict[int, Vector]:
+    accounts = {id(account): account for project in ledger.projects.values() for account in project.path}
+    return {key: (a.allocated[0], a.allocated[1], a.allocated[2]) for key, a in accounts.items()}
 
 
 def _leave(room: Room, spot: Spot, units: Units) -> None:

@@ -84,7 +84,8 @@ class ReclaimRules:
         tally.add(units)
         for project in {id(unit.account): unit.account for unit in units}.values():
             mine, theirs = branches(self.account, project)
-            ends = self.ends(mine, tally.freed)
+            allocated, back = tally.allocated[id(mine)], tally.freed.get(id(mine), (0, 0, 0))
+            ends = [allocated[r] + self.request.ask[r] - back[r] for r in range(3)]
             by_quota = all(ends[r] <= mine.quota[r] for r in self.request.asked)
             if not all(self._may_lose_sum(account, tally, by_quota) for account in _path(project, theirs)):
                 tally.add(units, -1)
@@ -93,14 +94,12 @@ class ReclaimRules:
         return True
 
     def _may_lose_sum(self, account: Account, tally: Tally, by_quota: bool) -> bool:
-        freed, largest = tally.freed[id(account)], tally.largest[id(account)]
+        allocated, freed, largest = tally.allocated[id(account)], tally.freed[id(account)], tally.largest[id(account)]
         least = account.quota if by_quota else account.share
         asked = self.request.asked
-        if not any(account.allocated[r] - freed[r] + largest[r] > least[r] for r in asked if freed[r]):
+        if not any(allocated[r] - freed[r] + largest[r] > least[r] for r in asked if freed[r]):
             return False
-        return by_quota or all(
-            account.allocated[r] - freed[r] >= account.quota[r] for r in asked if freed[r] and account.quota[r] < UNLIMITED
-        )
+        return by_quota or all(allocated[r] - freed[r] >= account.quota[r] for r in asked if freed[r] and account.quota[r] < UNLIMITED)
 
     def _within_limits(self, freed: dict[int, list[int]]) -> bool:
         for account in self.account.path:
