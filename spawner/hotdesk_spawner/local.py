@@ -23,6 +23,7 @@ from hotdesk_spawner.spawner import QueuedSpawner
 STOP_GRACE_S = 10
 LOOK_EVERY_S = 0.03
 LONGEST_LOG_BYTES = 10 * 1024 * 1024
+COMPLETES = 'declare -F _hotdesk_complete >/dev/null || eval "$(runai completion bash 2>/dev/null)"'  # at a bash's first prompt
 
 
 class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # JupyterHub ships no types
@@ -50,6 +51,7 @@ class LocalWorkspaces(SimpleLocalProcessSpawner):  # type: ignore[misc]  # Jupyt
     def user_env(self, env: dict[str, str]) -> dict[str, str]:
         env = super().user_env(env)
         env["PATH"] = f"{Path(sys.executable).parent}:{env.get('PATH') or os.defpath}"  # `hotdesk` and `runai` in its terminals
+        env.setdefault("PROMPT_COMMAND", COMPLETES)
         return env
 
     def get_args(self) -> list[str]:

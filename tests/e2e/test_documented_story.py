@@ -282,6 +282,16 @@ def test_from_python_a_job_is_an_object(researcher: workspaces.Researcher) -> No
     kernel.close()
 
 
+def test_tab_completes_in_a_workspaces_terminal(researcher: workspaces.Researcher) -> None:
+    terminal = researcher.terminal()
+    try:
+        terminal.run("true")  # there is a prompt
+        terminal.type("runai lis\tproj\t\r")
+        terminal.read_until("DESERVED GPUs")
+    finally:
+        terminal.close()
+
+
 def test_notebook_of_the_story_is_kept_for_people_to_read(researcher: workspaces.Researcher) -> None:
     """The executed notebook is written under build/, so that one can look at what a user sees."""
     kernel = researcher.kernel()
