@@ -30,8 +30,12 @@ def _error(status: int, text: str) -> HotdeskError:
         body = {}
     if isinstance(body, dict) and "detail" in body:
         return from_problem(body, status)
-    return from_problem(
-        {"detail": f"The scheduler answered {status} {httpx.codes.get_reason_phrase(status)} instead of a problem report."}, status
+    said = f"{status} {httpx.codes.get_reason_phrase(status)}"
+    if status in (401, 403):
+        return from_problem({"detail": f"The hub in front of the scheduler answered {said}."}, status)
+    return Unavailable(  # a 404 too: it is the hub or its proxy that knows no scheduler, not the scheduler that knows no such job
+        f"Something in front of the scheduler answered {said} in its place.",
+        next_step="While the hub or its proxy starts this passes by itself; else compare the address, `hotdesk whoami` shows it.",
     )
 
 

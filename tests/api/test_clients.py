@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from hotdesk_api import calls, errors, models
 from hotdesk_api.client import AsyncClient, Client
-from hotdesk_api.errors import BY_CODE, HotdeskError, Invalid, NotFound, Unauthorized, Unavailable, from_problem, problem
+from hotdesk_api.errors import BY_CODE, HotdeskError, Invalid, NotFound, Refused, Unauthorized, Unavailable, from_problem, problem
 
 
 @pytest_asyncio.fixture
@@ -65,6 +65,23 @@ async def test_a_scheduler_that_is_not_there_is_named() -> None:
     with pytest.raises(Unavailable, match=r"http://127\.0\.0\.1:9"):
         await client.call(calls.whoami())
     await client.close()
+
+
+@pytest.mark.parametrize(("status", "kind"), [(404, Unavailable), (302, Unavailable), (503, Unavailable), (403, Refused)])
+async def test_a_page_of_the_hub_does_not_say_that_a_job_is_gone(status: int, kind: type[HotdeskError]) -> None:
+    """A proxy that was just restarted knows no way to the scheduler yet, and whoever waits for a job goes on waiting."""
+
+    async def page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>".encode())
+        await writer.drain()
+        writer.close()
+
+    hub = await asyncio.start_server(page, "127.0.0.1", 0)
+    async with hub:
+        client = AsyncClient(f"http://127.0.0.1:{hub.sockets[0].getsockname()[1]}", "t")
+        with pytest.raises(kind, match=f"answered {status}"):
+            await client.call(calls.workload("team-a", "one"))
+        await client.close()
 
 
 async def test_only_what_was_said_is_sent() -> None:
