@@ -221,6 +221,11 @@ def test_whoami_and_config_project_agree_on_the_project_in_use(desk: Desk) -> No
     assert "team-a (from config project)" in desk.ok("whoami")
 
 
+def test_logout_says_when_a_token_of_the_environment_goes_on(desk: Desk) -> None:
+    assert "But HOTDESK_TOKEN is set here, and goes on being used." in desk.run("logout").err
+    assert "But" not in desk.run("logout", environment={"HOTDESK_TOKEN": ""}).err
+
+
 def test_a_filter_that_nothing_passes_is_not_an_empty_project(desk: Desk) -> None:
     shown = desk.run("list", "--status", "running", "--user", "nobody")
     assert (shown.code, "None of the jobs is like that." in shown.err, "submits one" in shown.err) == (0, True, False)

@@ -107,7 +107,10 @@ def _try(url: str, token: str) -> tuple[str, str]:
 
 def logout(session: Session, typed: Typed) -> Answer:
     file = settings.change(session.environment, token=None)
-    return Answer(talk=(f"The token in {file} has been forgotten.",))
+    talk = [f"The token in {file} has been forgotten."]
+    if session.settings.token_from in settings.TOKEN_NAMES:
+        talk.append(f"But {session.settings.token_from} is set here, and goes on being used.")
+    return Answer(talk=tuple(talk))
 
 
 def version(session: Session, typed: Typed) -> Answer:

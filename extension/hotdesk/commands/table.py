@@ -247,6 +247,7 @@ SETTING = (
         "account.completion",
         words=(Word("SHELL", "bash, zsh or fish", choices=("bash", "zsh", "fish")),),
         examples=("completion bash",),
+        details="In the terminal of a Hotdesk workspace bash completes already.",
     ),
     Verb(
         ("help",), "Explain a command.", "account.help_text", words=(Word("COMMAND", required=False, many=True),), examples=("help submit",)
