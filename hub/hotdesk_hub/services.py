@@ -43,7 +43,7 @@ def services(*, port: int, command: list[str], scheduler_token: str, spawner_tok
             "url": f"http://127.0.0.1:{port}",
             "command": command,
             "api_token": scheduler_token,
-            "environment": scheduler_environment(),
+            "environment": scheduler_environment() | {"HOTDESK_HUB_PID": str(os.getpid())},
             "oauth_no_confirm": True,
             "display": False,  # in the hub's menu once it has pages
         },

@@ -103,8 +103,11 @@ def make_engine(settings: Settings) -> Engine:
 
 
 def _parent(settings: Settings) -> int | None:
-    """The hub that started this as its service; None when it was started by hand."""
-    return os.getppid() if settings.service_url else None
+    """The hub that started this as its service; None when it was started by hand.
+
+    The hub says who it is: one that was killed while we started has left us to another parent by now, which never ends.
+    """
+    return settings.hub_pid or (os.getppid() if settings.service_url else None)
 
 
 async def serve(settings: Settings) -> None:

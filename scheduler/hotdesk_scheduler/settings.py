@@ -77,6 +77,9 @@ class Settings:
     grant_s: float = field(default=300.0, metadata=_about("how long a granted workspace may take to be taken up", parse=_seconds))
     log_level: str = field(default="info", metadata=_about("debug, info, warning or error"))
     hub_api_url: str = field(default="", metadata=_about("the hub's API, set by the hub", variable="JUPYTERHUB_API_URL", metavar="URL"))
+    hub_pid: int = field(
+        default=0, metadata=_about("the hub's process, set by the hub: with it this ends and gives way to its successor", parse=int)
+    )
     hub_token: str = field(
         default="", metadata=_about("this service's own token, set by the hub; never a flag", variable="JUPYTERHUB_API_TOKEN")
     )

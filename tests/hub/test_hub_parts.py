@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import subprocess
 import sys
@@ -45,6 +46,7 @@ def test_the_schedulers_command_line_holds_no_secret(monkeypatch: pytest.MonkeyP
     command = services.scheduler_command(state=Path("/state"), simulate="1x1xA", seed_projects="team-a=4")
     entries = services.services(port=1, command=command, scheduler_token="secret-1", spawner_token="secret-2")
     assert not any("secret" in word for entry in entries for word in entry.get("command", []))
+    assert entries[0]["environment"]["HOTDESK_HUB_PID"] == str(os.getpid())
     monkeypatch.setenv("HOTDESK_GRACE_S", "5")
     monkeypatch.setenv("HOTDESK_HUB_PORT", "8000")
     monkeypatch.setenv("HOTDESK_TOKEN", "somebody's")

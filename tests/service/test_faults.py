@@ -172,6 +172,20 @@ def test_a_service_leaves_with_its_hub_and_its_successor_takes_over_port_and_job
         service.wait(30)
 
 
+def test_a_service_whose_hub_was_killed_while_it_started_is_an_orphan_too(real: Scheduler) -> None:
+    """It finds itself the child of another process, which says nothing of its hub."""
+    real.end()
+    hub = subprocess.Popen(["true"])
+    hub.wait()
+    managed = {**os.environ, "JUPYTERHUB_SERVICE_URL": real.url, "HOTDESK_HUB_PID": str(hub.pid)}
+    with open(real.log, "ab") as log, subprocess.Popen(real.command(), env=managed, stdout=log, stderr=log) as service:
+        try:
+            assert service.wait(WITHIN_S) == 0
+        finally:
+            service.kill()
+    real.start()
+
+
 def test_a_full_disk_under_the_records_stops_no_job_and_shows(real: Scheduler, tmp_path: Path) -> None:
     real.end()
     real.more = [*real.more, "--records-url", "sqlite:////dev/full/records.db"]
