@@ -91,6 +91,26 @@ async def test_an_engine_that_fails_to_start_a_pod_is_an_event_and_the_others_st
     assert "No space left" in failed[0].message
 
 
+async def test_a_clock_that_is_set_back_does_not_put_off_what_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, clock = desks.fake_engine(), Clock()
+    start = engine.start_pod
+    broken = True
+
+    async def fails(workload_id: str, index: int, placement: Placement, now: float) -> None:
+        if broken:
+            raise OSError(28, "No space left on device")
+        await start(workload_id, index, placement, now)
+
+    monkeypatch.setattr(engine, "start_pod", fails)
+    await submitted(engine, "one")
+    async with looping(engine, clock=clock) as loop:
+        await desks.until(lambda: loop.problem)
+        broken = False
+        clock.now -= 500
+        loop.wake()
+        await desks.until(lambda: state_of(engine, "one") is PodState.RUNNING, within_s=20)
+
+
 async def test_a_pass_that_fails_is_shown_and_tried_again() -> None:
     engine = desks.fake_engine()
     broken = True
