@@ -126,6 +126,9 @@ async def test_a_command_that_is_not_there_gets_a_sentence(local: Local) -> None
         await local.engine.exec(workload_id, 0, ["no-such-program"], tty=True)
     with pytest.raises(Invalid):
         await local.engine.exec(workload_id, 0, [], tty=False)
+    with pytest.raises(Invalid) as long:
+        await local.engine.exec(workload_id, 0, ["x" * 200_000], tty=False)
+    assert len(str(long.value)) < 400
 
 
 async def test_a_command_runs_in_an_adopted_pod_too(local: Local) -> None:

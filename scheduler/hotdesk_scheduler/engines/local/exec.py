@@ -58,7 +58,7 @@ class LocalExec:
         except (OSError, ValueError) as error:
             self._close_terminal()
             what = error.strerror if isinstance(error, OSError) else str(error)
-            raise Invalid(f"{argv[0]} could not be run in the pod: {what}.", field="argv", value=argv[0][:200]) from error
+            raise Invalid(f"{argv[0][:200]} could not be run in the pod: {what}.", field="argv", value=argv[0][:200]) from error
         finally:
             if inner is not None:
                 os.close(inner)
