@@ -27,6 +27,7 @@ PROJECTS: dict[str, tuple[str, tuple[str, ...]]] = {  # project: quota in GPUs, 
 RESEARCHERS = sorted({user for _, members in PROJECTS.values() for user in members})
 PAGES = Path(__file__).parent / "pages"
 QUIET_LAB = ("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")  # asks nobody outside
+AT_ONCE_S = 0.5  # a wish that is refused within this is answered with the sentence; others go to the page that shows the place in the queue
 POLL_INTERVAL_S = 5  # a workspace that died is noticed within this
 
 
@@ -74,7 +75,7 @@ def _hub(c: Any, local: Local, ports: dict[str, int]) -> None:
     c.JupyterHub.cleanup_servers = False  # Ctrl-C leaves workspaces running; the next start finds them
     c.JupyterHub.allow_named_servers = True
     c.JupyterHub.concurrent_spawn_limit = 0  # a queued workspace is a pending spawn; the queue has no such limit
-    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # straight to the page that shows the place in the queue
+    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": AT_ONCE_S}
 
 
 def _proxy(c: Any, local: Local, api_port: int, token: str) -> None:

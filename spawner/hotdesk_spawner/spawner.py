@@ -44,6 +44,12 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         self._exit_status: int | None = None
         self._asked_to_stop = False
         self._typed: dict[str, Any] = {}
+        self._waiting = False
+
+    @property
+    def ready(self) -> bool:
+        """Not before it was started. JupyterHub takes a server whose waiting was interrupted for ready until it has been stopped."""
+        return bool(super().ready) and not self._waiting
 
     @property
     def client(self) -> AsyncClient:
@@ -114,7 +120,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         """Wait for the share. Anything that is wrong with the wish is a refusal with a sentence."""
         await maybe_future(super().run_pre_spawn_hook())
         self._board.clear()
-        self._asked_to_stop, self._exit_status = False, None
+        self._asked_to_stop, self._exit_status, self._waiting = False, None, True
         try:
             await self._wait_for_grant()
         except HotdeskError as error:
@@ -160,6 +166,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
 
     async def start(self) -> Any:
         url = await super().start()
+        self._waiting = False
         if self._place:
             in_background(self._tell_started(self._place))
         return url

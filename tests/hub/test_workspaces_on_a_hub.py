@@ -46,7 +46,11 @@ def test_cancelling_while_it_waits_gives_up_the_place(person: LogIn) -> None:
     bob.open(project="team-b", gpu="2")
     bob.ask("second", project="team-b", gpu="1")
     wait_for(lambda: bob.status("workspace-bob-second") == "Pending", "its place in the queue")
+    page = bob.watch("second")
+    page.says("Number 1 in the queue")
     bob.close("second")
+    wait_for(lambda: page.events[-1].get("failed"), "the stream's end")
+    assert not any(event.get("ready") for event in page.events), "another browser that looks on is not sent to a server that never was"
     wait_for(lambda: bob.status("workspace-bob-second") is None, "the end of its place")
     bob.ask("second", project="team-b", gpu="0")  # and it can be asked for again, otherwise
     wait_for(lambda: bob.is_ready("second"), "the workspace without a GPU")
@@ -72,6 +76,13 @@ def test_a_refusal_is_a_sentence_with_what_would_work(person: LogIn, wish: dict[
     assert not alice.workloads()
     page = alice.browse().get("/hub/spawn-pending/alice")
     assert sentence in page.text.replace("&#39;", "'")
+
+
+def test_a_wish_refused_again_and_again_is_never_said_to_be_granted(person: LogIn) -> None:
+    alice = person("alice")
+    answers = [alice.ask(project="team-a", gpu="nan") for _ in range(3)]
+    assert 201 not in [answer.status_code for answer in answers]
+    assert any("GPU nan is not a number of GPUs" in answer.text for answer in answers)
 
 
 def test_inside_the_share_is_seen_and_runai_is_loaded_beside_ones_own_profile(person: LogIn, state: Path) -> None:
