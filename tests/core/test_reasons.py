@@ -18,8 +18,8 @@ def test_over_the_projects_limit() -> None:
     world.runs("a", 2)
     assert held(world, world.asks("a", 1)) == Reason(
         ReasonCode.OVER_PROJECT_LIMIT,
-        "Project a may use at most 2 GPUs and uses 2 GPUs; this asks for 1 GPU. It starts when work of a that holds enough ends, "
-        "or when an admin raises the limit.",
+        "Project a may use at most 2 GPUs and uses 2 GPUs; this asks for 1 GPU. It starts when a1 of a ends, "
+        "or when the limit of project a is raised to 3 GPUs.",
         (("asked", 1000), ("limit", 2000), ("used", 2000)),
     )
 
@@ -29,8 +29,8 @@ def test_over_the_departments_limit() -> None:
     world.runs("a", 1)
     world.runs("b", 1)
     assert held(world, world.asks("a", 1)).sentence == (
-        "Department d may use at most 2 GPUs and uses 2 GPUs; this asks for 1 GPU. It starts when work of d that holds enough ends, "
-        "or when an admin raises the limit."
+        "Department d may use at most 2 GPUs and uses 2 GPUs; this asks for 1 GPU. It starts when b1 of b ends, "
+        "or when the limit of department d is raised to 3 GPUs."
     )
 
 
@@ -39,8 +39,8 @@ def test_non_preemptible_over_quota() -> None:
     world.runs("a", 0.5, fixed=True)
     reason = held(world, world.asks("a", 1, fixed=True))
     assert reason.sentence == (
-        "Non-preemptible work stays within its quota: project a has a quota of 1 GPU and holds 0.5 GPU of it non-preemptibly; this asks "
-        "for 1 GPU. It starts when such work ends or the quota is raised; submitted as preemptible it may go over quota."
+        "Non-preemptible work never goes over quota: project a has a quota of 1 GPU, non-preemptible work holds 0.5 GPU of it, and this "
+        "asks for 1 GPU. It starts when a1 of a ends, as preemptible, when the quota of project a is raised to 1.5 GPUs, or with 0.5 GPU."
     )
     assert reason.numbers == (("asked", 1000), ("quota", 1000), ("used", 500))
 
@@ -53,14 +53,14 @@ def test_fair_share_reached() -> None:
     assert reason.code is ReasonCode.FAIR_SHARE_REACHED
     assert reason.sentence == (
         "The fair share is reached: project a may have 2 GPUs now (quota 1) and uses 2; this asks for 1 GPU. The rest is held by "
-        "b (2 GPUs). It starts when 1 GPU becomes free, or when other projects ask for less."
+        "b (2 GPUs). It starts when b1 of b ends."
     )
 
 
 def test_no_node_is_large_enough() -> None:
     world = World(node("n1", 2), node("n2", 4), a=9)
     assert held(world, world.asks("a", 5)).sentence == (
-        "One pod asks for 5 GPUs on one node, and the largest node it may use, n2, has 4. It cannot start here: ask for at most 4."
+        "One pod asks for 5 GPUs on one node, and the largest node it may use, n2, has 4. It starts with 4 GPUs."
     )
 
 
@@ -72,15 +72,15 @@ def test_fragmented() -> None:
     assert reason.code is ReasonCode.FRAGMENTED
     assert reason.sentence == (
         "2 GPUs are free, but in pieces: the largest free block is 1 on n1, and this asks for 2 GPUs on one node. What runs beside them "
-        "cannot be moved together. It starts when enough on one node ends; with fewer GPUs it would start sooner."
+        "cannot be moved together. It starts when a1 of a ends, or with 1 GPU."
     )
 
 
 def test_a_gang_that_does_not_fit() -> None:
     world = World(node("n1", 2), a=4)
     assert held(world, world.asks("a", 1, pods=3)).sentence == (
-        "Its 3 pods start together or not at all, and only 2 of them fit now (1 GPU each). It starts when more nodes are "
-        "there; with fewer pods it would start sooner."
+        "Its 3 pods start together or not at all, and only 2 of them fit now (1 GPU each). Nothing else runs: it is "
+        "larger than the cluster. It starts with 2 pods."
     )
 
 
@@ -90,7 +90,7 @@ def test_no_node_of_that_type() -> None:
     assert reason.code is ReasonCode.NODES_EXCLUDED
     assert reason.sentence == (
         "No ready node matches node type h200: 1 of 1 nodes are ready; node types: v100; pools: default. "
-        "It starts when such a node is there, or submit it again for one of these."
+        "It starts if it may use nodes of any type and pool."
     )
 
 
@@ -99,7 +99,7 @@ def test_short_of_memory() -> None:
     world.runs("a", 1, memory_mib=800)
     assert held(world, world.asks("a", 1, memory_mib=500)).sentence == (
         "It asks for 0.1 CPU core and 500 MiB of memory, and no node with enough free GPUs has that free: at most 79.9 CPU cores and "
-        "200 MiB of memory. It starts when work there ends, or ask for less CPU or memory."
+        "200 MiB of memory. It starts when a1 of a ends."
     )
 
 
@@ -108,7 +108,7 @@ def test_held_by_work_that_may_not_be_stopped() -> None:
     world.runs("a", 1, fixed=True)
     assert held(world, world.asks("b", 1, fixed=True)).sentence == (
         "It asks for 1 GPU on one node, and none is free. They are held by a (1 GPU), and nothing of that may be stopped for it. "
-        "It starts when enough of it ends; with fewer GPUs it would start sooner."
+        "It starts when a1 of a ends."
     )
 
 
@@ -140,8 +140,8 @@ def test_too_young_to_have_others_stopped() -> None:
     name = world.asks("b", 1, age_s=20)
     world.cycle()
     assert world.hold(name).sentence == (
-        "Nothing that is free suffices, and nobody is stopped for work younger than 60 s. It starts when enough becomes free; "
-        "in 40 s others may be asked to make way."
+        "Nothing that is free suffices, and nobody is stopped for work younger than 60 s: others may be asked to make "
+        "way in 40 s. It starts when a1 of a ends."
     )
 
 
@@ -149,8 +149,8 @@ def test_a_gang_behind_others() -> None:
     world = World(node("n1", 4), a=4, b=2)
     world.runs("a", 3, fixed=True)
     assert held(world, world.asks("b", 1, pods=2)).sentence == (
-        "Its 2 pods start together or not at all, and only 1 of them fit now (1 GPU each). The GPUs are held by a (3 GPUs). "
-        "It starts when enough of that ends; with fewer pods it would start sooner."
+        "Its 2 pods start together or not at all, and only 1 of them fits now (1 GPU each). The GPUs are held by a (3 GPUs). "
+        "It starts when a1 of a ends, or with 1 pod."
     )
 
 
@@ -171,7 +171,7 @@ def test_an_unknown_project() -> None:
     world.engine.put_workload(Workload(id="x", name="x", project="gone", kind=Kind.TRAIN, pods=world.workload("a").pods))
     world.settle()
     assert world.hold("x").sentence == (
-        "There is no project gone (any more). It starts when an admin creates it; or submit it to another project."
+        "There is no project gone (any more). An admin has to create it, or submit this to another project."
     )
 
 

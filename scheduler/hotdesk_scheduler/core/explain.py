@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hotdesk_scheduler.core import advice
+from hotdesk_scheduler.core.advice import join
 from hotdesk_scheduler.core.decide import cycle
 from hotdesk_scheduler.core.holds import holds
 from hotdesk_scheduler.core.ledger import Ledger
@@ -13,7 +15,6 @@ from hotdesk_scheduler.core.plan import Hold, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED, asked, gpu_words, gpus
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.core.requests import Requests
-from hotdesk_scheduler.core.sentences import join
 
 _DOING = {"Running": "running", "ContainerCreating": "starting", "Terminating": "stopping"}
 
@@ -82,15 +83,20 @@ def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Pol
 def _held(base: Explanation, hold: Hold | None) -> Explanation:
     if hold is None:
         return replace(base, sentence="It waits; the next cycle decides about it.", starts_now=False)
-    help_ = hold.reason.sentence.partition(" It starts ")[2]
     return replace(
         base,
         sentence=hold.reason.sentence,
         starts_now=False,
         reason=hold.reason,
         queue_position=hold.position,
-        what_would_help=f"It starts {help_}" if help_ else None,
+        what_would_help=_help_said(hold),
     )
+
+
+def _help_said(hold: Hold) -> str | None:
+    """The end of the sentence: what would let it start."""
+    ways = (advice.sentence(hold.helps, in_turn=in_turn) for in_turn in (True, False))
+    return next((text for text in ways if text and hold.reason.sentence.endswith(text)), None)
 
 
 def _starts(places: list[Placement], stopped: tuple[str, ...]) -> str:

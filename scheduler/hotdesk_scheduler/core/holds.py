@@ -1,22 +1,67 @@
 """Why what waits is waiting: one Hold for each workload that has not its minimum, with its place in the queue (scheduling.md 6).
 
-A sentence names who holds what and what would change it. Equal requests of one project get the same sentence, so it is made once.
+A sentence says first what stands in the way, naming who holds what, then what would help. Equal requests of one project get the same
+sentence, so it is made once.
 """
 
 from __future__ import annotations
 
-from hotdesk_scheduler.core import limits, sentences
+from dataclasses import dataclass, replace
+
+from hotdesk_scheduler.core import advice, limits, sentences
 from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.advice import Advice, Help, HelpKind
 from hotdesk_scheduler.core.allocate import minimum_runs
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import Phase, PodState, Workload
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.plan import Hold
-from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.reclaim import may_evict
+from hotdesk_scheduler.core.remedies import Remedies
 from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.sentences import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A reason whose sentence has the advice in it, and that advice."""
+
+    reason: Reason
+    helps: tuple[Advice, ...] = ()
+
+
+class Advisor:
+    """Finds the reason of a request, then what would help; what would make room is looked for once for equal requests."""
+
+    def __init__(self, ledger: Ledger, *, others_wait: bool) -> None:
+        self.cluster = Cluster(ledger)
+        self.others_wait = others_wait
+        self._remedies = Remedies(ledger)
+        self._for_shape: dict[int, tuple[Advice, ...]] = {}
+
+    def told(self, request: Request) -> Told:
+        why = reason_for(self.cluster, request)
+        helps = self._helps(why, request)
+        text = advice.sentence(helps, in_turn=self.others_wait)
+        return Told(replace(why, sentence=f"{why.sentence} {text}") if text else why, helps)
+
+    def _helps(self, why: Reason, request: Request) -> tuple[Advice, ...]:
+        protected = self.cluster.ledger.protected.get((request.account.name, request.shape))
+        if why.code is ReasonCode.VICTIMS_PROTECTED and protected:
+            return ((Help(HelpKind.WAIT, int(dict(why.numbers)["left_s"])),),)
+        if why.code is ReasonCode.NODES_EXCLUDED:
+            return self._remedies.on_any_node(request)
+        if not limits.may_start(request):
+            return self._remedies.of(request)
+        if request.shape not in self._for_shape:
+            self._for_shape[request.shape] = self._remedies.of(request)
+        return self._for_shape[request.shape]
+
+
+def _names(seats: list[Seat]) -> tuple[tuple[str, str, str], ...]:
+    return tuple(sorted({(s.workload.id, s.workload.name, s.workload.project) for s in seats}, key=lambda entry: entry[1:]))
 
 
 def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
@@ -25,10 +70,10 @@ def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
     seen: set[str] = set()
     started = {key[0] for key in ledger.decisions if key[2] == "start"}
 
-    def hold(workload_id: str, reason: Reason) -> None:
+    def hold(workload_id: str, told: Told) -> None:
         if workload_id not in seen and workload_id not in started:
             seen.add(workload_id)
-            found.append(Hold(workload_id, reason, len(found) + 1))
+            found.append(Hold(workload_id, told.reason, len(found) + 1, told.helps))
 
     leaving: dict[int, list[Seat]] = {}
     for seat in ledger.seats.values() if ledger.nominated else ():
@@ -37,31 +82,37 @@ def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
     for seat in sorted(ledger.nominated.values(), key=lambda s: (s.workload.created_at, s.workload.name, s.pod.index)):
         if seat.pod.state is PodState.PENDING and seat.workload.id not in seen and not _has_minimum(ledger, seat.workload):
             others = [s for s in leaving.get(seat.spot.order, ()) if s.workload.id != seat.workload.id]
-            hold(seat.workload.id, sentences.waiting_for_release(seat, others))
-    cluster = Cluster(ledger)
-    why: dict[tuple[str, int, bool], Reason] = {}
-    for request in waiting_line(ledger, requests):
+            release = Help(HelpKind.RELEASE, workloads=_names(others))
+            hold(seat.workload.id, Told(sentences.waiting_for_release(seat, others), ((release,),) if others else ()))
+    why: dict[tuple[str, int, bool], Told] = {}
+    line = waiting_line(ledger, requests)
+    advisor = Advisor(ledger, others_wait=len(line) > 1)
+    for request in line:
         if request.workload.id in seen:
             continue
         key = (request.account.name, request.shape, may_evict(ledger, request))
         if key not in why:
-            why[key] = reason_for(cluster, request)
+            why[key] = advisor.told(request)
         hold(request.workload.id, why[key])
     outside = [(w, reason) for w in ledger.snapshot.workloads if w.id not in seen and (reason := _outside(ledger, w))]
     for workload, reason in sorted(outside, key=lambda entry: (entry[0].created_at, entry[0].name, entry[0].id)):
-        hold(workload.id, reason)
+        hold(workload.id, Told(reason))
     return found
 
 
 def waiting_line(ledger: Ledger, requests: Requests) -> list[Request]:
     """What still lacks its minimum, in the order in which it would start if room came: each is charged as if it had started."""
 
-    whole = {request.workload.id for waiting in requests.by_project.values() for request in waiting if not request.surplus}
+    surplus = {request.workload.id for waiting in requests.by_project.values() for request in waiting if request.surplus}
+    every = (request for waiting in requests.by_project.values() for request in waiting) if surplus else ()
+    whole = {request.workload.id for request in every if not request.surplus}
+
+    placed = bool(ledger.decisions or ledger.nominated)
 
     def not_waiting(request: Request) -> bool:
         """More pods than the minimum do not wait, unless the place that was kept for the minimum went to others in this cycle."""
         spare = request.surplus and (request.workload.id in whole or minimum_runs(ledger, request))
-        return spare or is_placed(ledger, request)
+        return spare or (placed and is_placed(ledger, request))
 
     sums = [(account, list(account.allocated)) for account in {id(a): a for p in ledger.projects.values() for a in p.path}.values()]
     line: list[Request] = []

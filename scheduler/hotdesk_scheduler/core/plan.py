@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hotdesk_scheduler.core.advice import Advice
 from hotdesk_scheduler.core.model import Placement
 from hotdesk_scheduler.core.reasons import Reason
 
@@ -51,11 +52,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Not started, and why. `position` is the place in the cluster's queue, 1 = next."""
+    """Not started, and why. `position` is the place in the cluster's queue, 1 = next; any one of `helps` would let it start."""
 
     workload_id: str
     reason: Reason
     position: int
+    helps: tuple[Advice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

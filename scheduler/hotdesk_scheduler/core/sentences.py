@@ -1,11 +1,12 @@
-"""The sentences of holds, and the numbers behind them. Written for a researcher who reads `runai why`."""
+"""What the holds say first: the fact, and the numbers behind it. What would help is found by `remedies` and said by `advice`."""
 
 from __future__ import annotations
 
 from hotdesk_scheduler.core import limits
 from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.advice import join
 from hotdesk_scheduler.core.ledger import Ledger, Seat
-from hotdesk_scheduler.core.model import WHOLE_GPU, Workload
+from hotdesk_scheduler.core.model import Workload
 from hotdesk_scheduler.core.quantities import CPU, GPU, MEMORY, UNLIMITED, amount_words, gpu_words, gpus
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.requests import Request
@@ -54,13 +55,6 @@ class Cluster:
         return join(named)
 
 
-def join(words: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    if not words:
-        return "nobody"
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def of(account: Account) -> str:
     return f"{'Department' if account.is_department else 'Project'} {account.name}"
 
@@ -92,8 +86,7 @@ def excluded(cluster: Cluster, request: Request) -> Reason | None:
     pools = sorted({node.pool for node in nodes}) or ["none"]
     sentence = (
         f"No ready node matches {join(wishes) if wishes else 'it (nodes are not ready or have taints it does not tolerate)'}: "
-        f"{ready} of {len(nodes)} nodes are ready; node types: {join(types)}; pools: {join(pools)}. "
-        "It starts when such a node is there, or submit it again for one of these."
+        f"{ready} of {len(nodes)} nodes are ready; node types: {join(types)}; pools: {join(pools)}."
     )
     return reason(ReasonCode.NODES_EXCLUDED, sentence, nodes=len(nodes), ready=ready)
 
@@ -108,14 +101,14 @@ def too_large(cluster: Cluster, request: Request) -> Reason | None:
         if needed > largest.node.gpus:
             sentence = (
                 f"One pod asks for {needed} GPU{'s' if needed > 1 else ''} on one node, and the largest node it may use, "
-                f"{largest.node.name}, has {largest.node.gpus}. It cannot start here: ask for at most {largest.node.gpus}."
+                f"{largest.node.name}, has {largest.node.gpus}."
             )
             return reason(ReasonCode.NO_NODE_LARGE_ENOUGH, sentence, asked=needed, largest=largest.node.gpus, node=largest.node.name)
         if gpu.memory_mib and all(s.node.gpu_memory_mib < gpu.memory_mib for s in spots):
             most = max(s.node.gpu_memory_mib for s in spots)
             sentence = (
-                f"It asks for {gpu.memory_mib} MiB of one GPU's memory, and the largest GPU here has {most} MiB. "
-                f"It cannot start here: ask for at most {most} MiB."
+                f"It asks for {gpu.memory_mib} MiB of one GPU's memory, and the largest GPU here has {most} MiB; "
+                "more than that never starts here."
             )
             return reason(ReasonCode.NO_NODE_LARGE_ENOUGH, sentence, asked_mib=gpu.memory_mib, largest_mib=most)
         for resource, asked, has in (
@@ -125,7 +118,7 @@ def too_large(cluster: Cluster, request: Request) -> Reason | None:
             if asked > has:
                 sentence = (
                     f"One pod asks for {amount_words(asked, resource)}, and no node it may use has more than "
-                    f"{amount_words(has, resource)}. It cannot start here: ask for less."
+                    f"{amount_words(has, resource)}, even when it is empty."
                 )
                 return reason(ReasonCode.NO_NODE_LARGE_ENOUGH, sentence, asked=asked, largest=has)
     return None
@@ -136,8 +129,7 @@ def over_limit(account: Account, resource: int, request: Request) -> Reason:
     used, limit = account.allocated[resource], account.limit[resource]
     sentence = (
         f"{of(account)} may use at most {amount_words(limit, resource)} and uses {amount_words(used, resource)}; "
-        f"this asks for {_asks(request, resource)}. It starts when work of {account.name} that holds enough ends, "
-        "or when an admin raises the limit."
+        f"this asks for {_asks(request, resource)}."
     )
     return reason(code, sentence, asked=request.ask[resource], limit=limit, used=used)
 
@@ -145,9 +137,9 @@ def over_limit(account: Account, resource: int, request: Request) -> Reason:
 def over_fixed_quota(account: Account, resource: int, request: Request) -> Reason:
     used, quota = account.fixed[resource], account.quota[resource]
     sentence = (
-        f"Non-preemptible work stays within its quota: {of(account).lower() if not account.is_department else of(account)} has a quota of "
-        f"{amount_words(quota, resource)} and holds {amount_words(used, resource)} of it non-preemptibly; this asks for "
-        f"{_asks(request, resource)}. It starts when such work ends or the quota is raised; submitted as preemptible it may go over quota."
+        f"Non-preemptible work never goes over quota: {of(account).lower() if not account.is_department else of(account)} has a quota of "
+        f"{amount_words(quota, resource)}, non-preemptible work holds {amount_words(used, resource)} of it, and this asks for "
+        f"{_asks(request, resource)}."
     )
     return reason(ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA, sentence, asked=request.ask[resource], quota=quota, used=used)
 
@@ -157,7 +149,7 @@ def protected(until: float, names: tuple[str, ...], ledger: Ledger) -> Reason:
     left = max(1, round(until - ledger.now))
     sentence = (
         f"It may take the place of {join(list(names[:3]))}, which started recently: everybody may run for at least "
-        f"{ledger.policy.min_runtime_s:.0f} s. It starts in {left} s at the latest."
+        f"{ledger.policy.min_runtime_s:.0f} s."
     )
     return reason(ReasonCode.VICTIMS_PROTECTED, sentence, until=int(until), left_s=left)
 
@@ -166,8 +158,8 @@ def too_young(request: Request, ledger: Ledger) -> Reason:
     """The preemption delay: until then it takes what is free, and nobody is stopped for it."""
     left = max(1, round(request.workload.created_at + ledger.policy.preemption_delay_s - ledger.now))
     sentence = (
-        f"Nothing that is free suffices, and nobody is stopped for work younger than {ledger.policy.preemption_delay_s:.0f} s. "
-        f"It starts when enough becomes free; in {left} s others may be asked to make way."
+        f"Nothing that is free suffices, and nobody is stopped for work younger than {ledger.policy.preemption_delay_s:.0f} s: "
+        f"others may be asked to make way in {left} s."
     )
     return reason(ReasonCode.VICTIMS_PROTECTED, sentence, left_s=left)
 
@@ -188,7 +180,7 @@ def no_room(cluster: Cluster, request: Request) -> Reason:
         sentence = (
             f"{gpu_words(free * 1000)} are free, but in pieces: the largest free block is {gpus(block.startable_gpus * 1000)} on "
             f"{block.node.name}, and this asks for {gpu_words(request.ask[GPU])} on one node. What runs beside them cannot be moved "
-            "together. It starts when enough on one node ends; with fewer GPUs it would start sooner."
+            "together."
         )
         return reason(
             ReasonCode.FRAGMENTED,
@@ -226,8 +218,7 @@ def _short_of_cpu(cluster: Cluster, request: Request) -> Reason:
     many = f" for each of {len(request.pods)} pods" if len(request.pods) > 1 else ""
     sentence = (
         f"It asks for {amount_words(pod.cpu_millis, CPU)} and {amount_words(pod.memory_mib, MEMORY)}{many}, and {where} has that free: "
-        f"at most {amount_words(cpu, CPU)} and {amount_words(memory, MEMORY)}. "
-        "It starts when work there ends, or ask for less CPU or memory."
+        f"at most {amount_words(cpu, CPU)} and {amount_words(memory, MEMORY)}."
     )
     return reason(
         ReasonCode.NO_CPU_OR_MEMORY, sentence, asked_cpu_millis=pod.cpu_millis, asked_memory_mib=pod.memory_mib,
@@ -240,11 +231,7 @@ def _share_reached(cluster: Cluster, request: Request) -> Reason:
     share, used = account.share[GPU], account.allocated[GPU]
     held_by = cluster.holders_words(besides=account.name)
     with_own = f"project {account.name} may have {gpu_words(share)} now (quota {gpus(account.quota[GPU])}) and uses {gpus(used)}"
-    sentence = (
-        f"The fair share is reached: {with_own}; this asks for {_asks(request)}. The rest is held by {held_by}. "
-        f"It starts when {gpu_words(request.ask[GPU])} {'becomes' if request.ask[GPU] <= WHOLE_GPU else 'become'} free, "
-        "or when other projects ask for less."
-    )
+    sentence = f"The fair share is reached: {with_own}; this asks for {_asks(request)}. The rest is held by {held_by}."
     numbers: dict[str, int | str] = {"asked": request.ask[GPU], "fair_share": share, "used": used}
     if account.quota[GPU] < UNLIMITED:
         numbers["quota"] = account.quota[GPU]
@@ -256,17 +243,17 @@ def _gang(cluster: Cluster, request: Request, spots: list[Spot]) -> Reason:
     each = gpu.whole or 1
     fit = min(len(request.pods) - 1, sum(max(0, spot.startable_gpus) // each for spot in spots))
     sentence = (
-        f"Its {len(request.pods)} pods start together or not at all, and only {fit} of them fit now "
+        f"Its {len(request.pods)} pods start together or not at all, and only {fit} of them {'fits' if fit == 1 else 'fit'} now "
         f"({gpu_words(request.pods[0].request.gpu.whole * 1000 or request.ask[GPU] // len(request.pods))} each). "
-        f"{_held_by(cluster)}with fewer pods it would start sooner."
+        f"{_held_by(cluster)}"
     )
     return reason(ReasonCode.GANG_DOES_NOT_FIT, sentence, fit=fit, pods=len(request.pods))
 
 
 def _held_by(cluster: Cluster) -> str:
     if not cluster.holders:
-        return "It starts when more nodes are there; "
-    return f"The GPUs are held by {cluster.holders_words()}. It starts when enough of that ends; "
+        return "Nothing else runs: it is larger than the cluster."
+    return f"The GPUs are held by {cluster.holders_words()}."
 
 
 def _all_held(cluster: Cluster, request: Request, block: Spot, free: int) -> Reason:
@@ -274,7 +261,7 @@ def _all_held(cluster: Cluster, request: Request, block: Spot, free: int) -> Rea
     found = f"the largest free block is {gpu_words(largest * 1000)} on {block.node.name}" if largest else "none is free"
     sentence = (
         f"It asks for {_asks(request)} on one node, and {found}. They are held by {cluster.holders_words()}, and nothing of that "
-        "may be stopped for it. It starts when enough of it ends; with fewer GPUs it would start sooner."
+        "may be stopped for it."
     )
     return reason(ReasonCode.NO_FREE_BLOCK, sentence, asked=request.ask[GPU], free=free * 1000, largest_block=largest, node=block.node.name)
 
@@ -307,6 +294,6 @@ def backing_off(workload: Workload) -> Reason:
 def unknown_project(workload: Workload) -> Reason:
     return reason(
         ReasonCode.UNKNOWN_PROJECT,
-        f"There is no project {workload.project} (any more). It starts when an admin creates it; or submit it to another project.",
+        f"There is no project {workload.project} (any more). An admin has to create it, or submit this to another project.",
         project=workload.project,
     )
