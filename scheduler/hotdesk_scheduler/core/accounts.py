@@ -46,16 +46,17 @@ class Account:
 
     def charge(self, amount: Vector, fixed: bool, sign: int) -> None:
         """Add (or take back, sign -1) an amount here and at the department."""
+        gpu, cpu, memory = amount if sign > 0 else (-amount[0], -amount[1], -amount[2])
         for account in self.path:
             sums = account.allocated
-            sums[0] += sign * amount[0]
-            sums[1] += sign * amount[1]
-            sums[2] += sign * amount[2]
+            sums[0] += gpu
+            sums[1] += cpu
+            sums[2] += memory
             if fixed:
                 sums = account.fixed
-                sums[0] += sign * amount[0]
-                sums[1] += sign * amount[1]
-                sums[2] += sign * amount[2]
+                sums[0] += gpu
+                sums[1] += cpu
+                sums[2] += memory
 
 
 def _levels(gpu: Quota, cpu: Quota, memory: Quota, over_quota: bool) -> tuple[list[int], list[int]]:

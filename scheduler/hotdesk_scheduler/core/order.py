@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from hotdesk_scheduler.core.accounts import Account
-from hotdesk_scheduler.core.quantities import UNLIMITED, Vector
+from hotdesk_scheduler.core.quantities import UNLIMITED
 from hotdesk_scheduler.core.requests import Request
 
 PRECISION = 96
@@ -25,30 +25,24 @@ def ratio(amount: int, share: int) -> int:
     return (amount << PRECISION) // (share or 1)
 
 
-def dominant(account: Account, ask: Vector, resources: tuple[int, ...]) -> int:
-    """The largest (allocated + ask) / allocatable share; unlimited shares decide nothing."""
-    allocated, share = account.allocated, account.share
-    largest = 0
-    for r in resources:
-        if share[r] < UNLIMITED:
-            part = ((allocated[r] + ask[r]) << PRECISION) // (share[r] or 1)
-            if part > largest:
-                largest = part
-    return largest
-
-
 def rank(account: Account, request: Request) -> Rank:
-    """Sorts first who is next, judged with the request it would start."""
-    ask, resources = request.ask, request.asked
-    allocated, fair, quota = account.allocated, account.fair, account.quota
+    """Sorts first who is next, judged with the request it would start.
+
+    Dominant is the largest (allocated + asked) / allocatable share; unlimited shares decide nothing.
+    """
+    ask = request.ask
+    allocated, fair, quota, share = account.allocated, account.fair, account.quota, account.share
     over_share = over_quota = False
-    for r in resources:
+    dominant = 0
+    for r in request.asked:
         after = allocated[r] + ask[r]
         if after > fair[r]:
             over_share = True
         if after > quota[r]:
             over_quota = True
-    return (over_share, over_quota, -account.priority, dominant(account, ask, resources), account.created_at, account.name)
+        if share[r] < UNLIMITED:
+            dominant = max(dominant, (after << PRECISION) // (share[r] or 1))
+    return (over_share, over_quota, -account.priority, dominant, account.created_at, account.name)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,12 +86,11 @@ class Line:
 
     def _seek(self, queue: _Queue) -> bool:
         """Move to the next request that is not hopeless; whether there is one."""
-        requests, skip = queue.requests, self._skip
-        while queue.at < len(requests):
-            if not skip(requests[queue.at]):
-                return True
-            queue.at += 1
-        return False
+        requests, skip, at = queue.requests, self._skip, queue.at
+        while at < len(requests) and skip(requests[at]):
+            at += 1
+        queue.at = at
+        return at < len(requests)
 
     def _push(self, branch: _Branch) -> None:
         if branch.heap:
@@ -114,7 +107,7 @@ class Line:
             branch, queue = self._current
             queue.at += 1
             if self._seek(queue):
-                heappush(branch.heap, (rank(queue.account, queue.head), queue.account.name, queue))
+                heappush(branch.heap, (rank(queue.account, queue.requests[queue.at]), queue.account.name, queue))
             self._push(branch)
             self._current = None
         if not self._heap:

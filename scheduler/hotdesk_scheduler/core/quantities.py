@@ -49,7 +49,8 @@ def gpu_millis_asked(request: GpuRequest, smallest_gpu_mib: int) -> int:
 
 def asked(request: PodRequest, smallest_gpu_mib: int) -> Vector:
     """A pod's request as a vector, before it is placed."""
-    gpu = 0 if request.gpu.is_none else gpu_millis_asked(request.gpu, smallest_gpu_mib)
+    whole = request.gpu.whole
+    gpu = whole * WHOLE_GPU if whole else 0 if request.gpu.is_none else gpu_millis_asked(request.gpu, smallest_gpu_mib)
     return (gpu, request.cpu_millis, request.memory_mib)
 
 

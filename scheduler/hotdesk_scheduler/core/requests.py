@@ -65,6 +65,8 @@ class Requests:
             account = ledger.projects.get(workload.project)
             if account is None or workload.phase is not Phase.ACTIVE:
                 continue
+            if len(workload.pods) == 1 and workload.pods[0].state is not PodState.PENDING:
+                continue
             for pods, surplus in waiting(workload, ledger):
                 request = self.request(workload, account, pods, surplus=surplus)
                 key = (-workload.priority, surplus, workload.created_at, workload.name, pods[0].index)

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import invariants, lifecycle
 from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.model import Policy, Snapshot, Workload
@@ -150,8 +151,9 @@ class Loop:
         await self._review()
         for _ in range(PLAN_ATTEMPTS):
             snapshot = self._engine.snapshot()
-            plan = self._decide(snapshot, self.policy, self._clock())
-            problems = invariants.check(snapshot, plan)
+            with collector.paused():
+                plan = self._decide(snapshot, self.policy, self._clock())
+                problems = invariants.check(snapshot, plan)
             if problems:
                 raise BrokenPlan("; ".join(str(problem) for problem in problems))
             if self._engine.snapshot().version == plan.version:
