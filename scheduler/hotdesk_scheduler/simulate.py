@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from hotdesk_scheduler import collector
+from hotdesk_scheduler import collector, fill
 from hotdesk_scheduler.core import invariants, lifecycle
 from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Workload
@@ -266,6 +267,12 @@ def play(scenario: Json, *, cycles: int | None = None) -> Outcome:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hotdesk-scheduler simulate", description="Play scenario files on a virtual cluster.")
     parser.add_argument("files", nargs="+", metavar="FILE", help="hotdesk-scenario/1, one JSON object a line; - reads standard input")
+    parser.add_argument(
+        "--fill", action="store_true", help="the files are NODES.csv ARRIVALS.csv: fill a cluster, say what stays unallocated"
+    )
+    parser.add_argument(
+        "--policy", choices=fill.POLICIES, default=fill.POLICIES[0], help="with --fill: how to place (default: as the service)"
+    )
     parser.add_argument("--json", action="store_true", help="print the final states, one object a scenario")
     parser.add_argument("--trace", action="store_true", help="print every decision with its reason")
     parser.add_argument("--cycles", type=int, metavar="N", help="number of cycles, instead of the scenario's")
@@ -276,7 +283,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The `simulate` subcommand; 0 if every scenario came out as expected, else 1."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.fill:
+        if len(options.files) != 2:
+            parser.error("--fill takes two files: NODES.csv ARRIVALS.csv")
+        return fill.run(*map(Path, options.files), policy=options.policy, as_json=options.json)
     passed = failed = 0
     for name in options.files:
         for scenario in _read(name):

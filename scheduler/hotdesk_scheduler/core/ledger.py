@@ -15,6 +15,7 @@ from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.eligible import Eligibility
 from hotdesk_scheduler.core.model import (
     HOLDING,
+    Mix,
     Phase,
     Placement,
     Pod,
@@ -27,6 +28,7 @@ from hotdesk_scheduler.core.plan import Decision, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.quantities import NOTHING, Vector, asked, held, plus
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.core.rooms import BOTH, LATER, NOW, Index, Spot
+from hotdesk_scheduler.core.stranded import Strands, prices
 
 PodKey = tuple[str, int]
 
@@ -73,8 +75,17 @@ class Ledger:
         for workload in snapshot.workloads:
             self._take_in(workload)
         self.index.fill(self.spots)
+        self.strands = self._strands(snapshot.mix)
         shares.assign(self.top, self.capacity)
         self._log.clear()
+
+    def _strands(self, mix: Mix | None) -> Strands | None:
+        found = prices(mix, self.smallest_gpu_mib) if mix and self.policy.placement == "binpack" else None
+        return Strands(found, self.spots, self.index) if found else None
+
+    def keep_room_for(self, mix: Mix | None) -> None:
+        """Place for this mix of requests from now on."""
+        self.strands = self._strands(mix)
 
     def _capacity(self) -> Vector:
         ready = [s.node for s in self.spots if s.node.ready]

@@ -272,11 +272,22 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Mix:
+    """Requests seen so far: (request of a pod, node types it named, how many), in a fixed order. Learnt by `mix.Learner`."""
+
+    requests: tuple[tuple[PodRequest, tuple[str, ...], int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One consistent view of the cluster, stamped with the engine's version. Order of the tuples carries no meaning."""
+    """One consistent view of the cluster, stamped with the engine's version. Order of the tuples carries no meaning.
+
+    `mix` is what placement keeps room for (scheduling.md 5); without one the everyday rules decide alone.
+    """
 
     version: int
     nodes: tuple[Node, ...]
     departments: tuple[Department, ...]
     projects: tuple[Project, ...]
     workloads: tuple[Workload, ...]
+    mix: Mix | None = None

@@ -115,8 +115,10 @@ def _takes(spot: Spot, request: PodRequest, count: int, rooms: int) -> bool:
 
 
 def find(ledger: Ledger, request: PodRequest, stage: Eligible, rooms: int) -> Placement | None:
-    """The place for one pod, or None."""
+    """The place for one pod, or None: where it strands least for the mix of requests seen, if there is one, else by the everyday rules."""
     gpu = request.gpu
+    if ledger.strands and (least := ledger.strands.find(request, stage, rooms)):
+        return least
     if gpu.whole:
         for spot in _whole_spots(ledger, gpu.whole, stage, rooms):
             if spot.fits_beside_gpu(rooms, request):
@@ -166,11 +168,14 @@ def _join(ledger: Ledger, request: PodRequest, stage: Eligible, rooms: int) -> P
 
 
 def _find_cpu(ledger: Ledger, request: PodRequest, stage: Eligible, rooms: int) -> Placement | None:
-    sign = -1 if ledger.policy.placement == "spread" else 1
-    best: tuple[tuple[bool, int, str], Spot] | None = None
+    """The fullest node, one without GPUs if there is one, else the one with the fewest left: CPU beside free GPUs is for those."""
+    spread = ledger.policy.placement == "spread"
+    best: tuple[tuple[bool, int, int, str], Spot] | None = None
     for spot in ledger.spots:
         if spot.order in stage and spot.node.ready and spot.fits_beside_gpu(rooms, request):
-            key = (spot.node.gpus > 0, sign * spot.later.cpu_millis, spot.node.name)
+            cpu = spot.later.cpu_millis
+            fullest = (0, -cpu) if spread else (spot.later.free_gpus, cpu)
+            key = (spot.node.gpus > 0, *fullest, spot.node.name)
             if best is None or key < best[0]:
                 best = (key, spot)
     return Placement(best[1].node.name) if best else None
