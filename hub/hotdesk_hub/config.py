@@ -26,6 +26,7 @@ PROJECTS: dict[str, tuple[str, tuple[str, ...]]] = {  # project: quota in GPUs, 
 }
 RESEARCHERS = sorted({user for _, members in PROJECTS.values() for user in members})
 PAGES = Path(__file__).parent / "pages"
+LAB = Path(__file__).parent / "lab"  # Jupyter configuration for workspaces alone
 QUIET_LAB = ("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")  # asks nobody outside
 AT_ONCE_S = 0.5  # a wish that is refused within this is answered with the sentence; others go to the page that shows the place in the queue
 POLL_INTERVAL_S = 5  # a workspace that died is noticed within this
@@ -123,6 +124,7 @@ def _workspaces(c: Any, local: Local, scheduler_port: int, token: str) -> None:
     c.Spawner.default_url = "/lab"
     c.Spawner.poll_interval = POLL_INTERVAL_S
     c.Spawner.args = list(QUIET_LAB)
+    c.Spawner.environment = {"JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, (str(LAB), os.environ.get("JUPYTER_CONFIG_PATH"))))}
     if os.geteuid() == 0:
         c.Spawner.args += ["--allow-root"]  # whoever starts Hotdesk as root wants its workspaces too
     c.Spawner.start_timeout = 120  # starting alone; the queue comes before it and has no end

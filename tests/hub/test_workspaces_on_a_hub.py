@@ -16,7 +16,9 @@ LogIn = Callable[[str], Person]
 def test_a_workspace_runs_on_its_share_and_gives_it_back(person: LogIn) -> None:
     alice = person("alice")
     alice.open(project="team-a", gpu="0.5")
-    assert '"news": {"disabled": true}' in alice.http.get("/user/alice/lab").text, "Lab asks nobody outside"
+    lab = alice.http.get("/user/alice/lab").text
+    assert '"news": {"disabled": true}' in lab, "Lab asks nobody outside"
+    assert '"@jupyterlab/apputils-extension:announcements"' in lab, "nor its user whether it may"
     shown = alice.workloads()["workspace-alice"]
     assert (shown.type, shown.status, shown.gpu_millis_allocated, shown.simulated) == ("Interactive", "Running", 500, True)
     alice.close()
