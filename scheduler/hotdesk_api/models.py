@@ -204,6 +204,9 @@ class Explanation(Wire):
     asked_millis: int = 0
     would_stop: list[str] = Field(default_factory=list)
     what_would_help: str | None = None
+    queue_length: int | None = Field(default=None, description="how many workloads wait, with this one")
+    held_by: dict[str, int] = Field(default_factory=dict, description="project -> GPU thousandths of the nodes it may use, most first")
+    stopped: ReasonOut | None = Field(default=None, description="why it was stopped before it waited again")
 
 
 class NodeOut(Wire):

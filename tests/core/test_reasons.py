@@ -237,6 +237,21 @@ def test_why_of_what_starts_is_told_in_words() -> None:
     assert explain(world.snapshot(), world.policy, world.now, "a1").sentence == "It is starting on n1 (1 whole GPU)."
 
 
+def test_why_says_who_holds_the_gpus_its_place_in_the_queue_and_who_took_its_place() -> None:
+    world = World(node("n1", 2, node_type="v100"), node("n2", 2, node_type="h200"), a=0, b=1)
+    name = world.runs("a", 2, on="n1", node_type="v100")
+    world.runs("a", 2, on="n2", node_type="h200", fixed=True)
+    world.asks("b", 1, node_type="v100", fixed=True)
+    waits = world.asks("a", 1, node_type="h200")
+    world.settle()
+    story = explain(world.snapshot(), world.policy, world.now, name)
+    assert story.held_by == (("b", 1000),)
+    assert (story.queue_position, story.queue_length) == (1, 2)
+    assert story.stopped is not None
+    assert story.stopped.code is ReasonCode.RECLAIMED
+    assert explain(world.snapshot(), world.policy, world.now, waits).held_by == (("a", 2000),)
+
+
 def test_what_if_on_free_gpus_says_where() -> None:
     world = World(node("n1", 2), a=1)
     story = what_if(world.snapshot(), world.policy, world.now, world.workload("a", 0.5))

@@ -114,6 +114,9 @@ WHY = Explanation(
     asked_millis=1000,
     would_stop=["team-b/b-4-gg"],
     what_would_help="Ask for 1 GPU.",
+    queue_length=3,
+    held_by={"team-b": 4000, "team-a": 2000},
+    stopped=ReasonOut(code="reclaimed", sentence="Reclaimed by project team-b for b-4-gg."),
 )
 NODE = NodeOut(
     name="dgx1-1",

@@ -260,13 +260,20 @@ def explanation(answer: Explanation, *, title: str = "") -> View:
     pairs = [(name, Cell(_gpus_in_words(amount))) for name, amount in amounts if amount is not None]
     texts = (
         ("STARTS ON", " ".join(part for part in (answer.node, answer.gpus) if part) if answer.starts_now else ""),
-        ("PLACE IN THE QUEUE", str(answer.queue_position) if answer.queue_position else ""),
+        ("GPUs HELD BY", ", ".join(f"{project} ({_gpus_in_words(millis)})" for project, millis in answer.held_by.items())),
+        ("PLACE IN THE QUEUE", _place(answer)),
+        ("STOPPED BEFORE", answer.stopped.sentence if answer.stopped else ""),
         ("WOULD STOP", ", ".join(answer.would_stop)),
         ("WHAT WOULD HELP", answer.what_would_help or ""),
     )
     pairs += [(name, Cell(text)) for name, text in texts if text]
     tone: Tone = "wait" if answer.starts_now is False else "good" if answer.starts_now else ""
     return View((Lines((Cell(answer.sentence, tone),)), Facts(tuple(pairs))), title)
+
+
+def _place(answer: Explanation) -> str:
+    of = f" of {answer.queue_length}" if answer.queue_length else ""
+    return f"{answer.queue_position}{of}" if answer.queue_position else ""
 
 
 def _gpus_in_words(gpu_millis: int) -> str:

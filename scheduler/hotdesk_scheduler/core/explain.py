@@ -23,7 +23,8 @@ _DOING = {"Running": "running", "ContainerCreating": "starting", "Terminating": 
 class Explanation:
     """One sentence, then the numbers. `starts_now` is None for a workload that already runs or has ended.
 
-    `used_millis` is what its project holds: beside a workload that waits, and with one that runs.
+    `used_millis` is what its project holds: beside a workload that waits, and with one that runs. `held_by` are the projects that hold
+    GPUs it could use, most first; `stopped` says, for one that waits again, who took its place under which rule.
     """
 
     sentence: str
@@ -38,6 +39,9 @@ class Explanation:
     asked_millis: int = 0
     would_stop: tuple[str, ...] = ()
     what_would_help: str | None = None
+    queue_length: int | None = None
+    held_by: tuple[tuple[str, int], ...] = ()
+    stopped: Reason | None = None
 
 
 def explain(snapshot: Snapshot, policy: Policy, now: float, workload_id: str) -> Explanation:
@@ -65,8 +69,9 @@ def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Pol
     starts = any(isinstance(d, Start) for d in mine)
     stopped = [d for d in ledger.decisions.values() if isinstance(d, Stop | Move) and d.beneficiary == workload.id]
     names = tuple(dict.fromkeys(_name(ledger, d.workload_id) for d in stopped if isinstance(d, Stop)))
-    hold = next((h for h in holds(ledger, requests) if h.workload_id == workload.id), None)
-    base = _numbers(ledger, workload)
+    queue = holds(ledger, requests)
+    hold = next((h for h in queue if h.workload_id == workload.id), None)
+    base = replace(_numbers(ledger, workload), held_by=_held_by(ledger, workload), stopped=_last_stop(workload))
     if starts and places:
         return replace(base, sentence=_starts(places, names), starts_now=True, node=_nodes(places), gpus=words(places))
     if places and stopped:
@@ -77,7 +82,21 @@ def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Pol
         return replace(
             base, sentence=sentence, starts_now=True, node=_nodes(places), gpus=words(places), would_stop=names, reason=reason
         )  # fmt: skip
-    return _held(base, hold)
+    return _held(replace(base, queue_length=len(queue)) if hold else base, hold)
+
+
+def _held_by(ledger: Ledger, workload: Workload) -> tuple[tuple[str, int], ...]:
+    """Who holds the GPUs of the nodes it may use."""
+    eligible = ledger.eligible_of(workload)
+    sums: dict[str, int] = {}
+    for seat in ledger.seats.values():
+        if seat.spot.order in eligible and seat.amount[GPU]:
+            sums[seat.workload.project] = sums.get(seat.workload.project, 0) + seat.amount[GPU]
+    return tuple(sorted(sums.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def _last_stop(workload: Workload) -> Reason | None:
+    return next((pod.stop_reason for pod in workload.pods if pod.stop_reason), None)
 
 
 def _held(base: Explanation, hold: Hold | None) -> Explanation:

@@ -329,4 +329,7 @@ def explanation_out(found: explain.Explanation) -> models.Explanation:
         asked_millis=found.asked_millis,
         would_stop=list(found.would_stop),
         what_would_help=found.what_would_help,
+        queue_length=found.queue_length,
+        held_by=dict(found.held_by),
+        stopped=reason_out(found.stopped),
     )
