@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 from builders import World, node, q
-from hotdesk_scheduler.core.model import Phase, PodState
+from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import Phase, Placement, PodState
 from hotdesk_scheduler.core.plan import Hold, Nominate, Plan, Stop
 
 
@@ -31,6 +32,18 @@ def test_a_share_kept_for_one_whose_victim_was_never_stopped_is_asked_for_again(
     world.settle()
     assert world.running("a") == ["a1"]
     assert len(world.running("b")) == 1
+
+
+def test_a_place_on_record_is_given_back_however_often_the_plan_changes_its_mind() -> None:
+    world = World(node("n1", 1), a=q(1))
+    name, place = world.asks("a", 1), Placement("n1", 1)
+    asyncio.run(world.engine.nominate(name, 0, place))
+    ledger = Ledger(world.snapshot(), world.policy, world.now)
+    ledger.start_nominated(ledger.nominated[name, 0])
+    ledger.vacate(ledger.seats[name, 0])
+    ledger.nominate(world.get(name), world.get(name).pods[0], place)
+    ledger.vacate(ledger.nominated[name, 0])
+    assert list(ledger.decisions.values()) == [Nominate(name, 0, None)]
 
 
 @pytest.mark.slow

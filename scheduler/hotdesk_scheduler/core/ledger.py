@@ -209,8 +209,8 @@ class Ledger:
         self._room(seat.spot, LATER, seat.placement, seat.pod, -1)
         self._charge(seat.workload, seat.amount, -1)
         self._set(self.nominated, key, None)
-        decision = None if (*key, "nominate") in self.decisions else Nominate(*key, None)
-        self._set(self.decisions, (*key, "nominate"), decision)
+        # whatever this plan tried before: a place that is on record is given back, any other was never told
+        self._set(self.decisions, (*key, "nominate"), Nominate(*key, None) if seat.pod.nominated else None)
 
     def vacate(self, seat: Seat) -> None:
         """A pod leaves: what this plan started is simply taken back, what runs holds its place in `now` until it is gone."""
