@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hotdesk_scheduler.core import advice
@@ -15,6 +16,8 @@ from hotdesk_scheduler.core.plan import Hold, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED, asked, gpu_words, gpus
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.core.requests import Requests
+
+Naming = Callable[[Sequence[Placement]], str]
 
 _DOING = {"Running": "running", "ContainerCreating": "starting", "Terminating": "stopping"}
 
@@ -55,14 +58,14 @@ def explain(snapshot: Snapshot, policy: Policy, now: float, workload_id: str) ->
     return _outcome(ledger, requests, workload, policy)
 
 
-def what_if(snapshot: Snapshot, policy: Policy, now: float, workload: Workload) -> Explanation:
-    """What would become of this workload if it were submitted now."""
+def what_if(snapshot: Snapshot, policy: Policy, now: float, workload: Workload, *, naming: Naming | None = None) -> Explanation:
+    """What would become of this workload if it were submitted now. `naming` says which GPUs free places are; the core knows no devices."""
     others = tuple(w for w in snapshot.workloads if w.id != workload.id)
     ledger, requests = cycle(replace(snapshot, workloads=(*others, workload)), policy, now)
-    return _outcome(ledger, requests, workload, policy)
+    return _outcome(ledger, requests, workload, policy, naming or words)
 
 
-def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Policy) -> Explanation:
+def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Policy, naming: Naming | None = None) -> Explanation:
     """What the plan does with a workload that waits."""
     mine = [d for d in ledger.decisions.values() if d.workload_id == workload.id]
     places = [d.placement for d in mine if isinstance(d, Start | Nominate) and d.placement]
@@ -73,7 +76,8 @@ def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Pol
     hold = next((h for h in queue if h.workload_id == workload.id), None)
     base = replace(_numbers(ledger, workload), held_by=_held_by(ledger, workload), stopped=_last_stop(workload))
     if starts and places:
-        return replace(base, sentence=_starts(places, names), starts_now=True, node=_nodes(places), gpus=words(places))
+        which = words(places) if stopped or naming is None else naming(places)
+        return replace(base, sentence=_starts(places, names, which), starts_now=True, node=_nodes(places), gpus=which)
     if places and stopped:
         moved = [_name(ledger, d.workload_id) for d in stopped if isinstance(d, Move)]
         sentence = f"It would start on {_nodes(places)} ({words(places)}) as soon as {join(list(names) or moved)} has made room"
@@ -118,8 +122,8 @@ def _help_said(hold: Hold) -> str | None:
     return next((text for text in ways if text and hold.reason.sentence.endswith(text)), None)
 
 
-def _starts(places: list[Placement], stopped: tuple[str, ...]) -> str:
-    sentence = f"Starts now on {_nodes(places)} ({words(places)})"
+def _starts(places: list[Placement], stopped: tuple[str, ...], which: str) -> str:
+    sentence = f"Starts now on {_nodes(places)} ({which})"
     return f"{sentence}; {join(list(stopped))} stops for it." if stopped else f"{sentence}."
 
 
@@ -171,7 +175,7 @@ def _nodes(places: list[Placement]) -> str:
     return join(sorted({place.node for place in places})) if places else ""
 
 
-def words(places: list[Placement]) -> str:
+def words(places: Sequence[Placement]) -> str:
     """On which GPUs, in words: `2 whole GPUs`, `0.5 of one GPU`, `no GPU`."""
     whole = sum(place.whole for place in places)
     parts = [f"{whole} whole GPU{'s' if whole > 1 else ''}"] if whole else []

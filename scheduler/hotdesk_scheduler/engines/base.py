@@ -106,6 +106,9 @@ class Engine(Protocol):
 
     def devices(self, node: str) -> Sequence[Device]: ...
 
+    def would_give(self, placement: Placement) -> Sequence[Device]:
+        """The devices a pod would get there if it started now, for plans; `Conflict` if the place is not free."""
+
     def images(self) -> Sequence[Image]: ...
 
     async def check(self, spec: WorkloadSpec) -> None:

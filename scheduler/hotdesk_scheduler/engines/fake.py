@@ -112,6 +112,9 @@ class FakeEngine:
         model = found.gpu_model or "Fake GPU"
         return [Device(i, f"GPU-SIM-{node}-{i}", model, found.gpu_memory_mib, simulated=True) for i in range(found.gpus)]
 
+    def would_give(self, placement: Placement) -> Sequence[Device]:
+        return self.devices(placement.node)[: placement.whole or len(placement.shares)]
+
     def images(self) -> Sequence[Image]:
         return list(self._images)
 

@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from hotdesk_api.errors import Conflict, Refused
 from hotdesk_api.units import format_gpus
 
 from hotdesk_scheduler.core import explain
-from hotdesk_scheduler.core.model import HOLDING, Phase, PodState, Policy, Workload
+from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.base import Engine
 from hotdesk_scheduler.metrics import Metrics
@@ -171,7 +171,18 @@ class Desk:
         user = await self._submissions.checked(caller, spec)
         name = spec.name or self._submissions.next_name(spec)
         workload = specs.workload_of(spec, workload_id="what-if", name=name, user=user, now=self.clock())
-        return explanation_out(explain.what_if(self.engine.snapshot(), self.loop.policy, self.clock(), workload))
+        return explanation_out(explain.what_if(self.engine.snapshot(), self.loop.policy, self.clock(), workload, naming=self._named))
+
+    def _named(self, places: Sequence[Placement]) -> str:
+        """Free places by the indexes of their GPUs, where the engine can tell: `GPU 3`, `0.5 of GPU 0`."""
+        if len(places) != 1 or not places[0].gpu_millis:
+            return explain.words(places)
+        try:
+            given = self.engine.would_give(places[0])
+        except Conflict:
+            return explain.words(places)
+        which = f"GPU{'s' if len(given) > 1 else ''} {', '.join(str(device.index) for device in given)}"
+        return which if places[0].whole else f"{format_gpus(places[0].shares[0].millis)} of {which}"
 
     # submitting
 

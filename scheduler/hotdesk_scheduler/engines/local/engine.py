@@ -144,6 +144,9 @@ class LocalEngine:
     def devices(self, node: str) -> Sequence[Device]:
         return self._grants.devices(node)
 
+    def would_give(self, placement: Placement) -> Sequence[Device]:
+        return self._grants.would_give(placement)
+
     def images(self) -> Sequence[Image]:
         return catalog.images()
 

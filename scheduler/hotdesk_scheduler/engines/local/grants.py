@@ -14,7 +14,7 @@ from hotdesk_scheduler.core.model import WHOLE_GPU, Kind, Node, Placement, Pod, 
 from hotdesk_scheduler.engines.base import Device, PodDetails
 from hotdesk_scheduler.engines.local import assign, catalog, environment, processes, runs, usage
 from hotdesk_scheduler.engines.local.devices import DeviceBackend
-from hotdesk_scheduler.engines.local.runs import Run
+from hotdesk_scheduler.engines.local.runs import Held, Run
 from hotdesk_scheduler.engines.local.state import Key, State
 
 
@@ -36,8 +36,7 @@ class Grants:
         if placement.node not in {node.name for node in self.nodes}:
             raise Conflict(f"There is no node {placement.node} any more.", field="placement", value=placement.node)
         held = [run for _, _, run in self._state.holding()]
-        known = self._backend.devices(placement.node)
-        given = assign.devices(placement, [one.index for one in known], (run for run in held if run.node == placement.node))
+        given = self._assigned(placement, held)
         shared = any(one.millis < WHOLE_GPU for one in given)
         return Run(
             token=token,
@@ -48,6 +47,15 @@ class Grants:
             memory_mib=pod.request.gpu.memory_mib,
             ports=assign.ports(self._ports(workload), {host for run in held for _, host in run.ports}),
         )
+
+    def _assigned(self, placement: Placement, held: Sequence[Run]) -> tuple[Held, ...]:
+        known = self._backend.devices(placement.node)
+        return assign.devices(placement, [one.index for one in known], (run for run in held if run.node == placement.node))
+
+    def would_give(self, placement: Placement) -> Sequence[Device]:
+        """`Conflict` if the placement does not fit what is held now."""
+        indexes = {one.index for one in self._assigned(placement, [run for _, _, run in self._state.holding()])}
+        return [device for device in self._backend.devices(placement.node) if device.index in indexes]
 
     def _ports(self, workload: Workload) -> list[tuple[int, int | None]]:
         """Asked for in the spec, and those the image serves anyway."""
