@@ -82,7 +82,7 @@ class LocalEngine:
             backend = self._backend or find_devices(self.config.simulate)
             logs_kept = {"log_bytes": self.config.log_bytes, "log_files": self.config.log_files}
             self._grants = Grants(self._state, backend, state_dir=self.state_dir, **logs_kept)
-            self._grants.added = self._added
+            self._grants.added = lambda workload: self.pod_environment(workload)  # noqa: PLW0108  the service sets it later
             await asyncio.to_thread(self._state.open)
             tools.install(self.state_dir)
             self._journal = Journal(self._state)
@@ -149,9 +149,6 @@ class LocalEngine:
 
     def images(self) -> Sequence[Image]:
         return catalog.images()
-
-    def _added(self, workload: Workload) -> Mapping[str, str]:
-        return self.pod_environment(workload)  # looked up each time: the service sets it when it likes
 
     async def check(self, spec: WorkloadSpec) -> None:
         check.check(spec, self._grants.nodes)
