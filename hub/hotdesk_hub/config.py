@@ -94,7 +94,7 @@ def _log_in(c: Any, local: Local, secrets: dict[str, str]) -> None:
     c.Authenticator.allowed_users = set(RESEARCHERS)
     c.SharedPasswordAuthenticator.admin_password = secrets["admin_password"]
     c.SharedPasswordAuthenticator.user_password = secrets["researcher_password"]
-    if not local.state.database.exists():  # later changes of the members are the admin's
+    if not local.state.passwords_shown.exists():  # until a first start was complete; later changes of the members are the admin's
         c.JupyterHub.load_groups = {project: {"users": list(members)} for project, (_, members) in PROJECTS.items()}
 
 

@@ -61,7 +61,7 @@ class State:
 
     @property
     def passwords_shown(self) -> Path:
-        """Made when the generated passwords have been shown, so that they are shown once and not never."""
+        """Made when the first start was complete: the demo projects have their members, the passwords were shown, once and not never."""
         return self.hub / "passwords_shown"
 
     @property

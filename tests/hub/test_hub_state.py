@@ -9,6 +9,7 @@ import pytest
 from hotdesk_api.errors import Invalid, Unavailable
 from hotdesk_hub import config, state
 from hotdesk_hub.state import State
+from traitlets.config import Config
 
 
 def prepared(root: Path) -> State:
@@ -81,3 +82,17 @@ def test_a_wrong_own_configuration_is_named(tmp_path: Path) -> None:
     wrong.write_text("c.JupyterHub.nothing = undefined")
     with pytest.raises(Invalid, match=r"wrong.py failed: NameError"):
         config.run_own_file(wrong, None)
+
+
+def test_a_first_start_that_was_interrupted_does_not_lose_the_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = prepared(tmp_path)
+    monkeypatch.setenv("HOTDESK_STATE", str(made.root))
+    monkeypatch.setattr(config, "find_proxy", lambda: ["proxy"])
+    made.database.touch()  # it came as far as this
+    interrupted = Config()
+    config.configure(interrupted)
+    assert interrupted.JupyterHub.load_groups["team-a"] == {"users": ["alice", "demo"]}
+    made.passwords_shown.touch()
+    later = Config()
+    config.configure(later)
+    assert "load_groups" not in later.JupyterHub, "the members are the admin's now"
