@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from builders import World, node, q
 from hotdesk_scheduler.core.explain import explain, what_if
 from hotdesk_scheduler.core.model import Kind, Policy, Workload
@@ -124,6 +126,20 @@ def test_waiting_for_a_release() -> None:
     )
 
 
+def test_waiting_for_several_to_go() -> None:
+    world = World(node(gpus=2), a=q(2), policy=Policy(grace_s=60))
+    world.runs("a", 1)
+    world.runs("a", 1)
+    world.delete("a1", "a2")
+    asyncio.run(world._review())
+    world.asks("a", 2)
+    world.decide()
+    assert world.hold("a3").sentence == (
+        "Its place on n1 is kept while a1 of a and a2 of a shut down; it starts as soon as they are gone, at the latest when the notice "
+        "they were given has run out."
+    )
+
+
 def test_protected_by_the_minimum_run_time() -> None:
     world = World(node(gpus=1), policy=Policy(grace_s=0, min_runtime_s=60), a=0, b=1)
     world.runs("a", 1, started_s_ago=20)
@@ -209,6 +225,17 @@ def test_moved_says_where_to_and_for_whom() -> None:
     assert reason.sentence == (
         "Moved from n2 to n1 so that a3 of project a finds its GPUs together. It starts again there at once, with the same command."
     )
+
+
+def test_moved_to_another_gpu_of_the_same_node() -> None:
+    world = World(node("n1", 2), a=q(2))
+    world.runs("a", 0.5, group="g1")
+    world.runs("a", 0.5, group="g2")
+    world.asks("a", 1, fixed=True)
+    world.settle()
+    assert {reason.sentence for reason in world.stop_reasons().values()} == {
+        "Moved to another GPU of n1 so that a3 of project a finds its GPUs together. It starts again there at once, with the same command."
+    }
 
 
 def test_why_and_what_if_say_the_same_as_the_plan() -> None:

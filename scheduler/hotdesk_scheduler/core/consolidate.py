@@ -137,8 +137,9 @@ def _resettle(ledger: Ledger, request: Request, chosen: Seats) -> bool:
         if place is None or (place.node == seat.placement.node and not seat.placement.shares):
             return False
         ledger.settle(seat, place)
+        there = f"from {seat.placement.node} to" if place.node != seat.placement.node else "to another GPU of"
         sentence = (
-            f"Moved from {seat.placement.node} to {place.node} so that {request.workload.name} of project {request.workload.project} "
+            f"Moved {there} {place.node} so that {request.workload.name} of project {request.workload.project} "
             "finds its GPUs together. It starts again there at once, with the same command."
         )
         numbers = (("for", request.workload.name), ("from", seat.placement.node), ("to", place.node))

@@ -269,10 +269,11 @@ def _all_held(cluster: Cluster, request: Request, block: Spot, free: int) -> Rea
 def waiting_for_release(seat: Seat, leaving: list[Seat]) -> Reason:
     names = sorted({f"{s.workload.name} of {s.workload.project}" for s in leaving})
     until = max((s.pod.release_deadline or 0.0 for s in leaving), default=0.0)
-    who = join(names[:3]) if names else "what is being stopped there"
+    who = join(names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} others"]) if names else "what is being stopped there"
+    many = len(names) > 1
     sentence = (
-        f"Its place on {seat.spot.node.name} is kept while {who} shuts down; it starts as soon as that is gone, "
-        "at the latest when the notice it was given has run out."
+        f"Its place on {seat.spot.node.name} is kept while {who} shut{'' if many else 's'} down; it starts as soon as "
+        f"{'they are' if many else 'that is'} gone, at the latest when the notice {'they were' if many else 'it was'} given has run out."
     )
     return reason(ReasonCode.WAITING_FOR_RELEASE, sentence, node=seat.spot.node.name, until=int(until))
 
