@@ -9,6 +9,7 @@ import pytest
 from hotdesk_api.errors import Invalid, Unavailable
 from hotdesk_hub import config, state
 from hotdesk_hub.state import State
+from jupyterhub.auth import PAMAuthenticator
 from traitlets.config import Config
 
 
@@ -96,3 +97,18 @@ def test_a_first_start_that_was_interrupted_does_not_lose_the_members(tmp_path: 
     later = Config()
     config.configure(later)
     assert "load_groups" not in later.JupyterHub, "the members are the admin's now"
+
+
+def test_the_readmes_example_lets_everybody_of_the_system_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = prepared(tmp_path)
+    monkeypatch.setenv("HOTDESK_STATE", str(made.root))
+    monkeypatch.setattr(config, "find_proxy", lambda: ["proxy"])
+    readme = (Path(__file__).parents[2] / "hub" / "README.md").read_text()
+    (made.extra_configuration / "pam.py").write_text("\n".join(line[4:] for line in readme.splitlines() if line.startswith("    c.")))
+    c = Config()
+    config.configure(c)
+    assert c.JupyterHub.authenticator_class == "pam"
+    assert c.Authenticator.allow_all is True
+    assert [role["users"] for role in c.JupyterHub.load_roles if role["name"] == "hotdesk-admin"] == [["carla"]]
+    pam = PAMAuthenticator(config=c)
+    assert pam.check_allowed("erin")
