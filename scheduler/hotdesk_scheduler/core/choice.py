@@ -287,11 +287,11 @@ class Search:
         for unit in sorted(taken, key=lambda u: u.seniority) if len(taken) > 1 else ():
             if len(taken) == 1 or any(other.before is unit for other in taken):
                 continue
-            rest = [u for u in taken if u is not unit]
-            room = spot.later.copy()
-            _leave(room, spot, rest)
+            _leave(room, spot, [unit], back=True)
             if placement.fits_in(room, spot, request):
-                taken = rest
+                taken = [u for u in taken if u is not unit]
+            else:
+                _leave(room, spot, [unit])
         return taken
 
     def _all_then_prune(self, units: Units) -> list[Unit] | None:
@@ -335,12 +335,12 @@ def _sums(ledger: Ledger) -> dict[int, Vector]:
     return {key: (a.allocated[0], a.allocated[1], a.allocated[2]) for key, a in accounts.items()}
 
 
-def _leave(room: Room, spot: Spot, units: Units) -> None:
-    """Take what these hold on this node out of a copy of its room."""
+def _leave(room: Room, spot: Spot, units: Units, *, back: bool = False) -> None:
+    """Take what these hold on this node out of a copy of its room, or put it back."""
     for unit in units:
         for seat in unit.seats:
             if seat.spot is spot:
-                room.change(seat.placement, seat.pod.request, -1)
+                room.change(seat.placement, seat.pod.request, 1 if back else -1)
 
 
 @dataclass(slots=True, eq=False)

@@ -40,13 +40,14 @@ def _place_in(ledger: Ledger, request: Request, stage: Eligible, rooms: int) -> 
     placed = 0
     used: dict[int, None] = {}
     for alike in _alike(ledger, request.pods):
-        waiting = list(alike)
+        waiting, open_to = alike[::-1], dict(used)
         while waiting:
-            chosen = _place_for_many(ledger, waiting, stage, rooms, used)
+            chosen = _place_for_many(ledger, waiting, stage, rooms, open_to)
             if chosen is None:
                 break
-            _put(ledger, request, waiting.pop(0), chosen, rooms)
-            used[ledger.spot_of[chosen.node].order] = None
+            _put(ledger, request, waiting.pop(), chosen, rooms)
+            order = ledger.spot_of[chosen.node].order
+            used[order] = open_to[order] = None
             placed += 1
         if waiting:
             break
@@ -73,13 +74,17 @@ def _put(ledger: Ledger, request: Request, pod: Pod, placement: Placement, rooms
         ledger.nominate(request.workload, pod, placement)
 
 
-def _place_for_many(ledger: Ledger, waiting: list[Pod], stage: Eligible, rooms: int, used: dict[int, None]) -> Placement | None:
-    """A place for the next of several equal pods: a node in use already, else one that takes all, else the one that takes most."""
+def _place_for_many(ledger: Ledger, waiting: list[Pod], stage: Eligible, rooms: int, open_to: dict[int, None]) -> Placement | None:
+    """A place for the next of several equal pods: a node in use already, else one that takes all, else the one that takes most.
+
+    A node in use that is full by now is not asked again (dropped from `open_to`).
+    """
     request = waiting[0].request
-    for order in used:
+    for order in list(open_to):
         placement = on_spot(ledger.spots[order], request, rooms)
         if placement and order in stage:
             return placement
+        del open_to[order]
     whole = request.gpu.whole
     if not whole:
         return find(ledger, request, stage, rooms)
