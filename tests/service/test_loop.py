@@ -9,7 +9,9 @@ from typing import Any
 import desks
 import pytest
 from hotdesk_scheduler.core.decide import decide
-from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Workload
+from hotdesk_scheduler.core.mix import ENOUGH
+from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Snapshot, Workload
+from hotdesk_scheduler.core.plan import Plan, Start
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.records import Event
 from hotdesk_scheduler.service.loop import Loop
@@ -127,6 +129,20 @@ async def test_a_pass_that_fails_is_shown_and_tried_again() -> None:
         broken = False
         await desks.until(lambda: loop.problem is None)
         assert state_of(engine, "one") is PodState.RUNNING
+
+
+async def test_kept_places_that_no_plan_can_live_with_are_given_up() -> None:
+    engine = desks.fake_engine()
+    await submitted(engine, "stuck")
+    await engine.nominate("id-stuck", 0, Placement("sim-1", whole=1))
+
+    def stumbles_over_kept_places(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
+        kept = any(pod.nominated for workload in snapshot.workloads for pod in workload.pods)
+        return Plan(snapshot.version, (Start("id-stuck", 0, Placement("nowhere", whole=99)),)) if kept else decide(snapshot, policy, now)
+
+    async with looping(engine, decide=stumbles_over_kept_places) as loop:
+        await desks.until(lambda: state_of(engine, "stuck") is PodState.RUNNING)
+        assert loop.problem is None
 
 
 async def test_a_plan_that_breaks_an_invariant_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,3 +273,22 @@ async def test_a_deletion_in_the_middle_of_a_review_is_not_lost(monkeypatch: pyt
     monkeypatch.setattr(engine, "set_phase", and_meanwhile)
     await Loop(engine, Policy()).run_pass()
     assert [workload.name for workload in engine.snapshot().workloads] == ["one"]
+
+
+async def test_decisions_are_made_for_the_mix_of_requests_seen_whatever_became_of_them() -> None:
+    engine = desks.fake_engine()
+    mixes = []
+
+    def watched(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
+        mixes.append(snapshot.mix)
+        return decide(snapshot, policy, now)
+
+    async with looping(engine, decide=watched) as loop:
+        for number in range(ENOUGH):
+            workload = await submitted(engine, f"job-{number}", gpus=0.3)
+            await desks.until(lambda: loop.snapshot().version == engine.snapshot().version)
+            await engine.set_phase(workload.id, Phase.DELETING, None, 1000.0)
+        await submitted(engine, "last", gpus=0.5)
+        await desks.until(lambda: state_of(engine, "last") is PodState.RUNNING)
+    assert mixes[-1] is not None
+    assert [(request.gpu.millis, count) for request, _, count in mixes[-1].requests] == [(300, ENOUGH)]

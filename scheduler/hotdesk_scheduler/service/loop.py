@@ -11,10 +11,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import invariants, lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import Policy, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Hold, Plan, Requeue
 from hotdesk_scheduler.engines.base import Change, Engine
@@ -59,6 +61,7 @@ class Loop:
         self._after_pass = after_pass
         self._observe_s = observe_s
         self._decide = decide
+        self._learner = Learner()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._not_before: float | None = None
@@ -150,12 +153,13 @@ class Loop:
         self._verbs.next_round()
         await self._review()
         for _ in range(PLAN_ATTEMPTS):
-            snapshot = self._engine.snapshot()
+            snapshot = self.snapshot()
             with collector.paused():
                 plan = self._decide(snapshot, self.policy, self._clock())
                 problems = invariants.check(snapshot, plan)
             if problems:
-                raise BrokenPlan("; ".join(str(problem) for problem in problems))
+                await self._give_up_kept_places(snapshot, "; ".join(str(problem) for problem in problems))
+                continue
             if self._engine.snapshot().version == plan.version:
                 break
         else:
@@ -170,6 +174,20 @@ class Loop:
         took_s = time.perf_counter() - begun
         self._last_pass_s = min(took_s, MAX_BREATH_S) if took_s > SHORT_PASS_S else 0.0
         self._observe_s(took_s)
+
+    async def _give_up_kept_places(self, snapshot: Snapshot, problems: str) -> None:
+        """Without what earlier plans kept, the next one can do right; a broken plan is our fault. Raises BrokenPlan if nothing is kept."""
+        kept = [(workload.id, pod.index) for workload in snapshot.workloads for pod in workload.pods if pod.nominated]
+        if not kept:
+            raise BrokenPlan(problems)
+        log.error("plan.broken problems=%s kept_places_given_up=%d", problems, len(kept))
+        for workload_id, index in kept:
+            await self._engine.nominate(workload_id, index, None)
+
+    def snapshot(self) -> Snapshot:
+        """The engine's, with the mix of requests that the service has seen so far: what decisions and forecasts are made from."""
+        snapshot = self._engine.snapshot()
+        return replace(snapshot, mix=self._learner.look(snapshot.workloads))
 
     def _note(self, plan: Plan, snapshot: Snapshot) -> None:
         """Remember holds and shares; a workload whose main reason changed gets an event."""
