@@ -53,11 +53,9 @@ def allocate(ledger: Ledger, requests: Requests) -> None:
     not_allowed: set[tuple[str, int]] = set()
 
     def hopeless(request: Request) -> bool:
-        if request.shape in no_room or (request.account.name, request.shape) in not_allowed:
-            return True
-        return is_placed(ledger, request)
+        return request.shape in no_room or (request.account.name, request.shape) in not_allowed
 
-    for request in Line(requests.by_project, hopeless):
+    for request in Line(requests.by_project, hopeless, lambda request: is_placed(ledger, request)):
         if request.surplus and not minimum_runs(ledger, request):
             continue
         if not limits.may_start(request):

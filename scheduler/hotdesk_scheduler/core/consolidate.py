@@ -34,12 +34,10 @@ def consolidate(ledger: Ledger, requests: Requests, *, within_share: bool) -> No
     no_hole: set[int] = set()
     not_now: set[tuple[str, int]] = set()
 
-    def skip(request: Request) -> bool:
-        if request.shape in no_hole or (request.account.name, request.shape) in not_now:
-            return True
-        return request.surplus or is_placed(ledger, request)
+    def hopeless(request: Request) -> bool:
+        return request.surplus or request.shape in no_hole or (request.account.name, request.shape) in not_now
 
-    for request in Line(requests.by_project, skip):
+    for request in Line(requests.by_project, hopeless, lambda request: is_placed(ledger, request)):
         if not limits.may_start(request) or limits.stays_within_share(request) is not within_share:
             not_now.add((request.account.name, request.shape))
             continue

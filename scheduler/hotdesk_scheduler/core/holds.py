@@ -116,7 +116,7 @@ def waiting_line(ledger: Ledger, requests: Requests) -> list[Request]:
 
     sums = [(account, list(account.allocated)) for account in {id(a): a for p in ledger.projects.values() for a in p.path}.values()]
     line: list[Request] = []
-    for request in Line(requests.by_project, not_waiting):
+    for request in Line(requests.by_project, None, not_waiting if placed or surplus else None):
         line.append(request)
         request.account.charge(request.ask, False, 1)
     for account, allocated in sums:

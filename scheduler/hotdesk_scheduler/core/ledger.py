@@ -98,20 +98,22 @@ class Ledger:
     def _take_in(self, workload: Workload) -> None:
         account = self.projects.get(workload.project)
         fixed = not workload.preemptible
+        active = workload.phase is Phase.ACTIVE
         wanted = NOTHING
         for pod in workload.pods:
             if pod.state is PodState.PENDING and pod.nominated is None:
-                if workload.phase is Phase.ACTIVE:
-                    wanted = plus(wanted, asked(pod.request, self.smallest_gpu_mib))
+                if active:
+                    amount = asked(pod.request, self.smallest_gpu_mib)
+                    wanted = amount if wanted is NOTHING else plus(wanted, amount)
                 continue
             if pod.state in HOLDING and pod.placement:
-                leaving = pod.state is PodState.RELEASING or workload.phase is not Phase.ACTIVE
+                leaving = pod.state is PodState.RELEASING or not active
                 amount = self._sit(workload, pod, pod.placement, NOW if leaving else BOTH)
                 if not leaving:
                     wanted = plus(wanted, amount)
                     if account:
                         account.charge(amount, fixed, 1)
-            if workload.phase is not Phase.ACTIVE:
+            if not active:
                 continue
             if pod.nominated and pod.state in (PodState.PENDING, PodState.RELEASING) and pod.nominated.node in self.spot_of:
                 amount = self._sit(workload, pod, pod.nominated, LATER)

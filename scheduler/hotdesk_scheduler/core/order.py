@@ -67,9 +67,15 @@ class _Branch:
 
 
 class Line:
-    """All requests in the order in which they may start. `skip` tells which are hopeless by now and need not come up."""
+    """All requests in the order in which they may start.
 
-    def __init__(self, by_project: dict[str, list[Request]], skip: Callable[[Request], bool] = lambda request: False) -> None:
+    `hopeless` tells which need not come up, nor others of the same project, shape and priority; `skip` which need not by themselves.
+    """
+
+    def __init__(
+        self, by_project: dict[str, list[Request]], hopeless: Callable[[Request], bool] | None, skip: Callable[[Request], bool] | None
+    ) -> None:
+        self._hopeless = hopeless
         self._skip = skip
         self._current: tuple[_Branch, _Queue] | None = None
         branches: dict[int, _Branch] = {}
@@ -86,9 +92,15 @@ class Line:
 
     def _seek(self, queue: _Queue) -> bool:
         """Move to the next request that is not hopeless; whether there is one."""
-        requests, skip, at = queue.requests, self._skip, queue.at
-        while at < len(requests) and skip(requests[at]):
-            at += 1
+        requests, hopeless, skip, at = queue.requests, self._hopeless, self._skip, queue.at
+        while at < len(requests):
+            request = requests[at]
+            if hopeless is not None and hopeless(request):
+                at = request.run_ends_at
+            elif skip is not None and skip(request):
+                at += 1
+            else:
+                break
         queue.at = at
         return at < len(requests)
 

@@ -48,13 +48,12 @@ def preempt(ledger: Ledger, requests: Requests, pools: Pools) -> None:
     """Start, in order, what its own project's less important work can make way for; what fits by then just starts."""
     freed = 0
     no_room: dict[int, int] = {}
-    hopeless: dict[tuple[str, int, int], int] = {}
+    in_vain: dict[tuple[str, int, int], int] = {}
 
-    def skip(request: Request) -> bool:
-        key = (request.account.name, request.shape, request.workload.priority)
-        return hopeless.get(key) == freed or is_placed(ledger, request)
+    def hopeless(request: Request) -> bool:
+        return in_vain.get((request.account.name, request.shape, request.workload.priority)) == freed
 
-    for request in Line(requests.by_project, skip):
+    for request in Line(requests.by_project, hopeless, lambda request: is_placed(ledger, request)):
         if request.surplus and not minimum_runs(ledger, request):
             continue
         if no_room.get(request.shape) != freed and limits.may_start(request):
@@ -65,7 +64,7 @@ def preempt(ledger: Ledger, requests: Requests, pools: Pools) -> None:
         if not request.surplus and may_evict(ledger, request) and _preempt_for(ledger, request, pools):
             freed += 1
         else:
-            hopeless[request.account.name, request.shape, request.workload.priority] = freed
+            in_vain[request.account.name, request.shape, request.workload.priority] = freed
 
 
 def _preempt_for(ledger: Ledger, request: Request, pools: Pools) -> bool:

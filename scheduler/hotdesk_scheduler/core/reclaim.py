@@ -158,12 +158,12 @@ def reclaim(ledger: Ledger, requests: Requests, pools: Pools) -> None:
     """Start, in order, what its project may take back from others; what fits by then just starts."""
     freed = 0
     no_room: dict[int, int] = {}
-    hopeless: dict[tuple[str, int], int] = {}
+    in_vain: dict[tuple[str, int], int] = {}
 
-    def skip(request: Request) -> bool:
-        return hopeless.get((request.account.name, request.shape)) == freed or is_placed(ledger, request)
+    def hopeless(request: Request) -> bool:
+        return in_vain.get((request.account.name, request.shape)) == freed
 
-    for request in Line(requests.by_project, skip):
+    for request in Line(requests.by_project, hopeless, lambda request: is_placed(ledger, request)):
         if request.surplus and not minimum_runs(ledger, request):
             continue
         if no_room.get(request.shape) != freed and limits.may_start(request):
@@ -176,7 +176,7 @@ def reclaim(ledger: Ledger, requests: Requests, pools: Pools) -> None:
         if _reclaim_for(ledger, request, pools):
             freed += 1
         else:
-            hopeless[request.account.name, request.shape] = freed
+            in_vain[request.account.name, request.shape] = freed
 
 
 def may_evict(ledger: Ledger, request: Request) -> bool:

@@ -6,6 +6,7 @@ Equal requests have the same `shape`, so that a question about one of them is as
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.eligible import Eligible
@@ -29,6 +30,8 @@ class Request:
     shape: int
     eligible: Eligible
     gpu_millis: int = 0
+    run_ends_at: int = 0
+    """Where in its project's queue the run of requests equal to it (shape and priority) ends."""
 
     @property
     def fixed(self) -> bool:
@@ -65,16 +68,18 @@ class Requests:
             account = ledger.projects.get(workload.project)
             if account is None or workload.phase is not Phase.ACTIVE:
                 continue
-            if len(workload.pods) == 1 and workload.pods[0].state is not PodState.PENDING:
+            pods = workload.pods
+            if len(pods) == 1 and pods[0].state is not PodState.PENDING:
                 continue
-            for pods, surplus in waiting(workload, ledger):
-                request = self.request(workload, account, pods, surplus=surplus)
-                key = (-workload.priority, surplus, workload.created_at, workload.name, pods[0].index)
+            for several, surplus in waiting(workload, ledger):
+                request = self.request(workload, account, several, surplus=surplus)
+                key = (-workload.priority, surplus, workload.created_at, workload.name, several[0].index)
                 keyed[workload.project].append((key, request))
         for name, entries in keyed.items():
             if entries:
-                entries.sort(key=lambda entry: entry[0])
-                self.by_project[name] = [request for _, request in entries]
+                entries.sort(key=itemgetter(0))
+                self.by_project[name] = queue = [request for _, request in entries]
+                _mark_runs(queue)
 
     def request(self, workload: Workload, account: Account, pods: tuple[Pod, ...], *, surplus: bool) -> Request:
         """One request; equal ones share shape, amounts and eligible nodes."""
@@ -97,6 +102,15 @@ class Requests:
         shape = self._shapes.setdefault(key, len(self._shapes))
         ask = total([asked(pod.request, self.ledger.smallest_gpu_mib) for pod in pods])
         return ask, asked_resources(ask), shape, eligible
+
+
+def _mark_runs(queue: list[Request]) -> None:
+    end, shape, priority = len(queue), -1, 0
+    for at in range(len(queue) - 1, -1, -1):
+        request = queue[at]
+        if request.shape != shape or request.workload.priority != priority:
+            end, shape, priority = at + 1, request.shape, request.workload.priority
+        request.run_ends_at = end
 
 
 def waiting(workload: Workload, ledger: Ledger) -> list[tuple[tuple[Pod, ...], bool]]:
