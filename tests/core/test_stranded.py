@@ -104,6 +104,15 @@ def test_a_memory_request_is_weighed_as_what_it_takes_there() -> None:
     assert node_of_next(world, mix((asks(0.4), 60), (asks(0, gpu_memory_mib=10_000), 1))) == "n2"
 
 
+@pytest.mark.parametrize("request_of", [PodRequest(cpu_millis=1 << 70), PodRequest(GpuRequest(memory_mib=1 << 60)), asks(1e18)])
+def test_what_is_larger_than_any_machine_fits_nowhere(request_of: PodRequest) -> None:
+    world = World(node("n1", 8), a=8)
+    ledger = Ledger(world.snapshot(), world.policy, 0.0)
+    ledger.keep_room_for(mix((asks(0.5), 50), (request_of, 10)))
+    assert placement.find(ledger, request_of, placement.ANYWHERE, BOTH) is None
+    assert placement.find(ledger, asks(0.5), placement.ANYWHERE, BOTH) is not None
+
+
 def test_without_fractions_the_mix_says_nothing() -> None:
     assert prices(mix((asks(1, cores=4), 100), (asks(8), 10), (asks(0, cores=3), 5)), 16_000) is None
 

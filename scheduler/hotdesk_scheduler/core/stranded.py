@@ -39,8 +39,10 @@ NAMED_WEIGHT = 1000
 """Price of a GPU of a type all of which is asked for by name."""
 FINE = 1000
 FED = 1 << 20
-MOST_FED = 1 << 36
+MOST_FED = 1 << 32
 """Products with the CPU of a node stay below 2 ** 62."""
+LARGEST = 1 << 40
+"""What asks for more of anything fits nowhere; the everyday rules say so without 64-bit arithmetic."""
 NOWHERE = 1 << 62
 
 
@@ -175,8 +177,10 @@ class Strands:
 
     def find(self, request: PodRequest, stage: Eligible, rooms: int) -> Placement | None:
         """The place for one pod, by growth of what is stranded, then the everyday rules."""
-        table = self._table(rooms)
         gpu = request.gpu
+        if max(request.cpu_millis, request.memory_mib, gpu.memory_mib, gpu.whole) > LARGEST:
+            return None
+        table = self._table(rooms)
         may = table.beside(request) & self._may(stage)
         if gpu.is_none:
             return self._for_cpu(table, request, may)

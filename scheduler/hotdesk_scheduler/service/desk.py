@@ -164,14 +164,14 @@ class Desk:
 
     def why(self, caller: Caller, project: str, name: str) -> models.Explanation:
         entry = self.entry(caller, project, name)
-        found = explain.explain(self.engine.snapshot(), self.loop.policy, self.clock(), entry.workload.id)
+        found = explain.explain(self.loop.snapshot(), self.loop.policy, self.clock(), entry.workload.id)
         return explanation_out(found)
 
     async def what_if(self, caller: Caller, spec: models.WorkloadSpec) -> models.Explanation:
         user = await self._submissions.checked(caller, spec)
         name = spec.name or self._submissions.next_name(spec)
         workload = specs.workload_of(spec, workload_id="what-if", name=name, user=user, now=self.clock())
-        return explanation_out(explain.what_if(self.engine.snapshot(), self.loop.policy, self.clock(), workload, naming=self._named))
+        return explanation_out(explain.what_if(self.loop.snapshot(), self.loop.policy, self.clock(), workload, naming=self._named))
 
     def _named(self, places: Sequence[Placement]) -> str:
         """Free places by the indexes of their GPUs, where the engine can tell: `GPU 3`, `0.5 of GPU 0`."""
