@@ -78,6 +78,7 @@ def policy(settings: Settings) -> Policy:
         grant_take_up_s=settings.grant_s,
         min_runtime_s=settings.min_runtime_s,
         preemption_delay_s=settings.preemption_delay_s,
+        reserve_after_s=settings.reserve_after_s or None,
         placement=settings.placement,
     )
 

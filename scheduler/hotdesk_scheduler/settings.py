@@ -66,6 +66,10 @@ class Settings:
     )
     min_runtime_s: float = field(default=0.0, metadata=_about("a workload that has run less is not stopped for others", parse=_seconds))
     preemption_delay_s: float = field(default=0.0, metadata=_about("a workload younger than this stops nobody", parse=_seconds))
+    reserve_after_s: float = field(
+        default=600.0,
+        metadata=_about("who waited longer within his fair share gets nodes kept for him; 0 = never", parse=_seconds),
+    )
     placement: str = field(default="binpack", metadata=_about("binpack or spread", parse=_placement))
     tick_s: float = field(default=30.0, metadata=_about("the loop also runs this often when nothing changes", parse=_seconds))
     workspace_poll_s: float = field(

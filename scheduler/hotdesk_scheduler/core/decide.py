@@ -11,6 +11,7 @@ from hotdesk_scheduler.core.plan import Plan
 from hotdesk_scheduler.core.preempt import preempt
 from hotdesk_scheduler.core.reclaim import reclaim
 from hotdesk_scheduler.core.requests import Requests
+from hotdesk_scheduler.core.reserve import give_way, kept_nodes, reserve
 from hotdesk_scheduler.core.stops import stop_stale_gangs
 from hotdesk_scheduler.core.victims import Pools
 
@@ -28,6 +29,7 @@ def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Reque
     ledger = Ledger(snapshot, policy, now)
     honour_nominations(ledger)
     requests = Requests(ledger)
+    reservations = reserve(ledger, requests)
     allocate(ledger, requests)
     if any(requests.by_project.values()):
         consolidate(ledger, requests, within_share=True)
@@ -35,6 +37,8 @@ def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Reque
         reclaim(ledger, requests, pools)
         preempt(ledger, requests, pools)
         consolidate(ledger, requests, within_share=False)
+        give_way(ledger, reservations)
+        requests.kept = kept_nodes(reservations, ledger)
     stop_stale_gangs(ledger)
     return ledger, requests
 

@@ -117,9 +117,9 @@ def _held(base: Explanation, hold: Hold | None) -> Explanation:
 
 
 def _help_said(hold: Hold) -> str | None:
-    """The end of the sentence: what would let it start."""
+    """The part of the sentence that says what would let it start."""
     ways = (advice.sentence(hold.helps, in_turn=in_turn) for in_turn in (True, False))
-    return next((text for text in ways if text and hold.reason.sentence.endswith(text)), None)
+    return next((text for text in ways if text and text in hold.reason.sentence), None)
 
 
 def _starts(places: list[Placement], stopped: tuple[str, ...], which: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hotdesk_scheduler.core import advice, limits, sentences
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.advice import Advice, Help, HelpKind
-from hotdesk_scheduler.core.allocate import minimum_runs
+from hotdesk_scheduler.core.allocate import fit, minimum_runs
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import Phase, PodState, Workload
 from hotdesk_scheduler.core.order import Line
@@ -60,6 +60,19 @@ class Advisor:
         return self._for_shape[request.shape]
 
 
+def _with_kept(told: Told, nodes: tuple[str, ...]) -> Told:
+    """With the nodes that are kept for it."""
+    return replace(told, reason=replace(told.reason, sentence=f"{told.reason.sentence} {sentences.kept_for_it(nodes)}"))
+
+
+def fits(ledger: Ledger, request: Request) -> bool:
+    """Whether it would start at once, were it allowed there."""
+    checkpoint = ledger.checkpoint()
+    found = limits.may_start(request) and fit(ledger, request)
+    ledger.rollback(checkpoint)
+    return found
+
+
 def _names(seats: list[Seat]) -> tuple[tuple[str, str, str], ...]:
     return tuple(sorted({(s.workload.id, s.workload.name, s.workload.project) for s in seats}, key=lambda entry: entry[1:]))
 
@@ -93,7 +106,8 @@ def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
         key = (request.account.name, request.shape, may_evict(ledger, request))
         if key not in why:
             why[key] = advisor.told(request)
-        hold(request.workload.id, why[key])
+        kept = requests.kept.get(request.workload.id)
+        hold(request.workload.id, _with_kept(why[key], kept) if kept else why[key])
     outside = [(w, reason) for w in ledger.snapshot.workloads if w.id not in seen and (reason := _outside(ledger, w))]
     for workload, reason in sorted(outside, key=lambda entry: (entry[0].created_at, entry[0].name, entry[0].id)):
         hold(workload.id, Told(reason))
@@ -126,6 +140,9 @@ def waiting_line(ledger: Ledger, requests: Requests) -> list[Request]:
 
 def reason_for(cluster: Cluster, request: Request) -> Reason:
     """The main reason a request does not start, as the ledger stands after the cycle."""
+    if request.kept_for:
+        wished = replace(request, eligible=request.wished or request.eligible, kept_for=None, shape=-request.shape)
+        return sentences.kept(request, request.kept_for) if fits(cluster.ledger, wished) else reason_for(cluster, wished)
     if request.shape not in cluster.possible:
         excluded = sentences.excluded(cluster, request) or sentences.too_large(cluster, request)
         if excluded:

@@ -26,10 +26,12 @@ class ReasonCode(StrEnum):
     BACKING_OFF = "backing_off"
     UNKNOWN_PROJECT = "unknown_project"
     QUEUED = "queued"
+    KEPT_FOR_OTHERS = "kept_for_others"
 
     RECLAIMED = "reclaimed"
     PREEMPTED = "preempted"
     MOVED = "moved"
+    GAVE_WAY = "gave_way"
     STALE_GANG = "stale_gang"
     TIME_LIMIT = "time_limit"
     IDLE_LIMIT = "idle_limit"

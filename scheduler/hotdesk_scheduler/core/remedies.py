@@ -38,7 +38,7 @@ class Remedies:
         ended = self.ending(request)
         if ended:
             found.append((ended,))
-        if limits.over_fixed_quota(request):
+        if limits.over_fixed_quota(request) or request.kept_for:
             found.extend(self._with_room(preemptible(request), Help(HelpKind.AS_PREEMPTIBLE)))
         if not limits.may_start(request):
             found.extend(self._raising(request))
@@ -315,4 +315,4 @@ class Remedies:
 
 def preemptible(request: Request) -> Request:
     """The same request, submitted as preemptible."""
-    return replace(request, workload=replace(request.workload, preemptible=True))
+    return replace(request, workload=replace(request.workload, preemptible=True), eligible=request.wished or request.eligible)

@@ -32,6 +32,10 @@ class Request:
     gpu_millis: int = 0
     run_ends_at: int = 0
     """Where in its project's queue the run of requests equal to it (shape and priority) ends."""
+    kept_for: Workload | None = None
+    """For whom some of its nodes are kept: it may not use those (core/reserve)."""
+    wished: Eligible | None = None
+    """Its nodes with those."""
 
     @property
     def fixed(self) -> bool:
@@ -61,6 +65,8 @@ class Requests:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.by_project: dict[str, list[Request]] = {}
+        self.kept: dict[str, tuple[str, ...]] = {}
+        """Nodes kept for workloads that have waited long, by workload."""
         self._shapes: dict[object, int] = {}
         self._forms: dict[object, Form] = {}
         keyed: dict[str, list[tuple[tuple[int, bool, float, str, int], Request]]] = {name: [] for name in ledger.projects}
@@ -80,6 +86,17 @@ class Requests:
                 entries.sort(key=itemgetter(0))
                 self.by_project[name] = queue = [request for _, request in entries]
                 _mark_runs(queue)
+
+    def narrow(self, request: Request, eligible: Eligible, *, kept_for: Workload) -> None:
+        """Let it use fewer nodes; equal requests so narrowed are equal again."""
+        request.wished = request.eligible
+        request.eligible, request.kept_for = eligible, kept_for
+        request.shape = self._shapes.setdefault((request.shape, id(eligible)), len(self._shapes))
+
+    def mark_runs(self) -> None:
+        """Again, after some were narrowed."""
+        for queue in self.by_project.values():
+            _mark_runs(queue)
 
     def request(self, workload: Workload, account: Account, pods: tuple[Pod, ...], *, surplus: bool) -> Request:
         """One request; equal ones share shape, amounts and eligible nodes."""

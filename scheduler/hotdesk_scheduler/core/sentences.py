@@ -298,3 +298,16 @@ def unknown_project(workload: Workload) -> Reason:
         f"There is no project {workload.project} (any more). An admin has to create it, or submit this to another project.",
         project=workload.project,
     )
+
+
+def kept(request: Request, owner: Workload) -> Reason:
+    sentence = (
+        f"What is free is kept for {owner.name} of {owner.project}, which has waited long; only preemptible work may run there until then."
+    )
+    return reason(ReasonCode.KEPT_FOR_OTHERS, sentence, by=owner.project, name=owner.name)
+
+
+def kept_for_it(nodes: tuple[str, ...]) -> str:
+    """For who has waited long (core/reserve)."""
+    shown = list(nodes[:3]) + ([f"{len(nodes) - 3} more"] if len(nodes) > 3 else [])
+    return f"{join(shown)} {'is' if len(nodes) == 1 else 'are'} kept for it: what starts there from now on gives way."

@@ -1,0 +1,119 @@
+"""Big jobs do not starve: who has waited long within his fair share gets nodes kept for him; small work fills in and gives way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from builders import World, node, q
+from hotdesk_scheduler.core.model import Policy
+from hotdesk_scheduler.core.reasons import ReasonCode
+
+AFTER_S = 20.0
+KEEPS = Policy(grace_s=0, reserve_after_s=AFTER_S)
+
+
+def stream(world: World, big: str, *, seed: int, most: int, ends_after: int) -> int:
+    """One-GPU trains of two other projects come every cycle and run for so many cycles each; how long the big one waited."""
+    chance = random.Random(seed)
+    since: dict[str, int] = {}
+    for cycle in range(most):
+        if big in world.running():
+            return cycle
+        for _ in range(3):
+            world.asks(chance.choice("bc"), 1, age_s=0)
+        for name in world.running():
+            since.setdefault(name, cycle + chance.randint(0, 2))
+            if name != big and cycle - since[name] >= ends_after:
+                world.delete(name)
+        world.cycle()
+    return most
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_big_job_waits_no_longer_than_what_ran_before_it_takes(seed: int) -> None:
+    waited = {}
+    for policy in (KEEPS, Policy(grace_s=0)):
+        world = World(node("n1", 4), node("n2", 4), policy=policy, a=4, b=8, c=8)
+        for turn in range(8):
+            world.asks("b" if turn % 2 else "c", 1, age_s=0)
+        world.cycle()
+        big = world.asks("a", 4, age_s=0)
+        waited[policy.reserve_after_s] = stream(world, big, seed=seed, most=60, ends_after=6)
+    assert waited[AFTER_S] <= AFTER_S + 6 + 2 + 3
+    assert waited[None] > waited[AFTER_S], "the stream is hard enough to starve it"
+
+
+def test_what_filled_in_gives_way_and_is_told_for_whom() -> None:
+    world = World(node("n1", 4), policy=KEEPS, a=4, b=4)
+    world.runs("b", 3, fixed=True)
+    big = world.asks("a", 4, age_s=100)
+    filler = world.asks("b", 1, age_s=0)
+    world.cycle()
+    assert world.running() == ["b1", filler]
+    assert world.hold(big).sentence.endswith("n1 is kept for it: what starts there from now on gives way.")
+    world.delete("b1")
+    world.settle()
+    assert world.running() == [big]
+    reason = world.stop_reasons()[filler]
+    assert reason.code is ReasonCode.GAVE_WAY
+    assert reason.sentence == (
+        f"It gave way to {big} of project a, for which these GPUs were kept: that had waited longer than 20 s when this started behind it. "
+        "It is queued again and keeps its place by age."
+    )
+
+
+def test_non_preemptible_work_does_not_start_where_a_place_is_kept() -> None:
+    world = World(node("n1", 4), policy=KEEPS, a=4, b=4)
+    world.runs("b", 3, fixed=True)
+    world.asks("a", 4, name="big", age_s=100)
+    notebook = world.asks("b", 1, fixed=True, age_s=0)
+    world.settle()
+    reason = world.hold(notebook)
+    assert reason.code is ReasonCode.KEPT_FOR_OTHERS
+    assert reason.sentence == (
+        "What is free is kept for big of a, which has waited long; only preemptible work may run there until then. "
+        "In its turn it starts as preemptible."
+    )
+
+
+def test_a_reservation_beyond_quota_keeps_out_nobody_who_is_within_his() -> None:
+    world = World(node("n1", 4), policy=KEEPS, a=q(0, 1), b=4)
+    world.runs("b", 1, fixed=True)
+    world.runs("b", 1, fixed=True)
+    world.asks("a", 2, name="big", age_s=0)
+    world.settle()
+    notebook = world.asks("b", 1, fixed=True, age_s=0)
+    world.settle()
+    assert notebook in world.running()
+
+
+def test_more_important_work_of_its_own_project_is_not_kept_out() -> None:
+    world = World(node("n1", 4), policy=KEEPS, a=4)
+    world.runs("a", 3, fixed=True)
+    world.asks("a", 4, name="big", age_s=100)
+    notebook = world.asks("a", 1, fixed=True, age_s=0)
+    world.settle()
+    assert notebook in world.running()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_histories_with_reservations_come_to_rest_and_break_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(4):
+        quotas = {
+            name: q(chance.choice([0, 1, 2, 4]), chance.choice([None, 0, 1]), department=chance.choice([None, "x"])) for name in "abc"
+        }
+        nodes = [node(f"n{i}", chance.randint(1, 4)) for i in range(chance.randint(1, 3))]
+        world = World(*nodes, policy=KEEPS, departments={"x": q(3)}, **quotas)
+        for _ in range(4):
+            for _ in range(chance.randint(1, 5)):
+                fixed = chance.random() < 0.3
+                pods = chance.choice([1, 1, 2])
+                age_s = chance.choice([0, 5, 100])
+                world.asks(chance.choice("abc"), chance.choice([1, 1, 2, 3, 0.5]), pods=pods, fixed=fixed, age_s=age_s)
+            world.settle(20)
+            if world.running() and chance.random() < 0.6:
+                world.delete(chance.choice(world.running()))
+                world.settle(20)
+            world.now += chance.choice([0, 30])
