@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from builders import World, node, q
+from builders import START, World, node, q
+from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.explain import explain, what_if
 from hotdesk_scheduler.core.model import Kind, Policy, Workload
+from hotdesk_scheduler.core.plan import Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 
 
@@ -284,3 +286,53 @@ def test_what_if_on_free_gpus_says_where() -> None:
     story = what_if(world.snapshot(), world.policy, world.now, world.workload("a", 0.5))
     assert story.sentence == "Starts now on n1 (0.5 of one GPU)."
     assert (story.node, story.gpus) == ("n1", "0.5 of one GPU")
+
+
+def test_a_gpu_with_less_memory_than_asked_and_a_node_with_fewer_cores() -> None:
+    world = World(node(gpus=2, cpu_millis=8000), a=2)
+    memory, cores = world.asks("a", gpu_memory_mib=40_000), world.asks("a", 1, cpu_millis=9000)
+    assert held(world, memory).sentence == (
+        "It asks for 40000 MiB of one GPU's memory, and the largest GPU here has 32768 MiB; more than that never starts here."
+    )
+    assert world.hold(cores).sentence == (
+        "One pod asks for 9 CPU cores, and no node it may use has more than 8 CPU cores, even when it is empty."
+    )
+
+
+def test_limits_in_time_say_the_limit_and_how_to_go_on() -> None:
+    world = World(node(gpus=2), a=q(2, interactive_time_limit_s=60, idle_limit_train_s=30))
+    session = world.runs("a", 1, fixed=True)
+    idle = world.runs("a", 1, idle_s=45.0)
+    world.cycle()
+    time_limit, idle_limit = world.get(session).phase_reason, world.get(idle).phase_reason
+    assert time_limit is not None
+    assert idle_limit is not None
+    assert (time_limit.code, idle_limit.code) == (ReasonCode.TIME_LIMIT, ReasonCode.IDLE_LIMIT)
+    assert time_limit.sentence == "Project a stops interactive work after 60 s; resume it to start it again."
+    assert idle_limit.sentence == "It did not use its GPU for 45 s; project a allows 30 s. Resume it to start it again."
+
+
+def test_no_reason_is_insufficient_resources() -> None:
+    assert not any("insufficient" in code.value for code in ReasonCode)
+
+
+def test_a_gang_that_lost_a_node_says_so() -> None:
+    world = World(node("n1", 1), node("n2", 1), a=2)
+    world.asks("a", 1, pods=2)
+    world.settle()
+    world.engine.lose_node("n1")
+    (stop,) = [d for d in lifecycle.review(world.snapshot(), world.policy, world.now) if isinstance(d, Stop)]
+    assert stop.reason.code is ReasonCode.NODE_LOST
+    assert stop.reason.sentence == ("A node of this gang was lost and 1 of at least 2 pods are left; all of it starts again together.")
+
+
+def test_a_stale_gang_says_how_many_were_alive_for_how_long() -> None:
+    world = World(node("n1", 1), a=2)
+    gang = world.runs("a", 1, pods=2, on=["n1"], short_of_gang_since=START - 100)
+    world.decide()
+    reason = world.stop_reasons()[gang]
+    assert reason.code is ReasonCode.STALE_GANG
+    assert reason.sentence == (
+        "1 of at least 2 pods have been alive for more than 60 s and the rest found no place; all of it is stopped and queued again to "
+        "start together."
+    )
