@@ -23,6 +23,7 @@ KEEP_ROWS = 200_000
 MAX_WAITING = 20_000
 EVENTS_SHOWN = 500
 PRUNE_EVERY = 2_000
+CLOSE_S = 3.0
 _SECRET = re.compile(r"(?i)\b((?:bearer|token)\s+|[\w-]*(?:token|secret|passw(?:or)?d|api_?key)[\w-]*\s*[=:]\s*)([^\s,;'\"]+)")
 
 _tables = sql.MetaData()
@@ -96,6 +97,7 @@ class Records:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._waiting: deque[Event | Audit] = deque(maxlen=MAX_WAITING)
         self._wake = asyncio.Event()
+        self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._written = 0
         self.problem: str | None = None
@@ -104,13 +106,13 @@ class Records:
         self._task = asyncio.create_task(self._write_forever(), name="records")
 
     async def close(self) -> None:
-        """Writes what waits, if the database takes it within a few seconds."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        """Writes what waits, if the database takes it within a few seconds. What is just being written is never written twice."""
+        self._closing.set()
+        self._wake.set()
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._flush(), 3)
+            if self._task is not None:
+                await asyncio.wait_for(self._task, CLOSE_S)
+            await asyncio.wait_for(self._flush(), CLOSE_S)
         if self._database is not None:
             self._database.dispose()
         self._thread.shutdown(wait=False)
@@ -149,9 +151,10 @@ class Records:
 
     async def _write_forever(self) -> None:
         delay_s = 0.0
-        while True:
+        while not self._closing.is_set():
             await self._wake.wait()
-            await asyncio.sleep(max(delay_s, 0.05))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), max(delay_s, 0.05))
             self._wake.clear()
             try:
                 await self._flush()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import desks
@@ -102,3 +106,22 @@ async def test_an_audit_row_never_blocks(tmp_path: Path) -> None:
         book.add(Audit(float(number), "alice", "submit"))
     await desks.until(lambda: book.problem)
     await book.close()
+
+
+async def test_what_is_being_written_when_the_service_ends_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Records(f"sqlite:///{tmp_path}/records.db")
+    write, begun = book._write, threading.Event()
+
+    def slowly(rows: Sequence[Event | Audit]) -> None:
+        begun.set()
+        time.sleep(0.3)  # a slow disk: the service ends meanwhile
+        write(rows)
+
+    monkeypatch.setattr(book, "_write", slowly)
+    await book.open()
+    book.add(Audit(1.0, "alice", "submit"))
+    await asyncio.to_thread(begun.wait, 10)
+    book.add(Audit(2.0, "alice", "delete"))
+    await book.close()
+    actions = sqlite3.connect(tmp_path / "records.db").execute("select action from audit order by id").fetchall()
+    assert actions == [("submit",), ("delete",)]
