@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hotdesk_up
 import pytest
+import workspaces
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from story import FOUR_TEAMS, OVER_QUOTA, QUEUES, QUOTAS, THE_DELETE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
@@ -135,6 +139,87 @@ def test_a_researcher_opens_a_workspace_on_half_a_gpu_and_submits_from_its_noteb
     text = page.locator(".jp-Notebook").inner_text()
     assert re.search(r"Interactive", text), "the workspace itself is listed as Interactive"
     assert "SIMULATED" in text.upper()
+
+
+def projects_settle(running: hotdesk_up.RunningHotdesk, gpus: dict[str, int], waiting: dict[str, int]) -> None:
+    """Waits until REST tells this allocation and these queues."""
+    demo = workspaces.Researcher(running.url, "demo", running.password("demo"))
+    deadline = time.monotonic() + SLOW_MS / 1000
+    seen: dict[str, tuple[int, int]] = {}
+    while seen != {name: (gpus[name], waiting[name]) for name in gpus}:
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.2)
+        items = demo.http.get("/services/hotdesk/v1/projects").json()["items"]
+        seen = {item["name"]: (item["gpu_millis_allocated"], item["pending"]) for item in items}
+    demo.close()
+
+
+def last_output(page: Page) -> str:
+    """What the cell that was run last shows."""
+    return page.locator(".jp-Notebook .jp-CodeCell").nth(-2).locator(".jp-OutputArea").inner_text()
+
+
+def run_lines(page: Page, lines: list[str], last_words: str) -> None:
+    run_cell(page, "\n".join(f"%runai {line}" for line in lines))
+    expect(page.locator(".jp-Notebook .jp-CodeCell").nth(-2)).to_contain_text(last_words, timeout=SLOW_MS)
+
+
+def show_projects(page: Page, name: str) -> str:
+    run_cell(page, "%runai list projects")
+    expect(page.locator(".jp-Notebook .jp-CodeCell").nth(-2)).to_contain_text("team-d", timeout=SLOW_MS)
+    run_cell(page, "%runai list -A")
+    expect(page.locator(".jp-Notebook .jp-CodeCell").nth(-2)).to_contain_text("a-1-1-jupyter", timeout=SLOW_MS)
+    shot(page, name)
+    return page.locator(".jp-Notebook .jp-CodeCell").nth(-3).locator(".jp-OutputArea").inner_text()
+
+
+def clear_away(running: hotdesk_up.RunningHotdesk, user: str) -> list[dict[str, Any]]:
+    """Ends what an earlier test of this module left; what is still there."""
+    owner = workspaces.Researcher(running.url, user, running.password(user))
+    owner.close_workspace()
+    listed = "/services/hotdesk/v1/workloads"
+    mine: list[dict[str, Any]] = owner.http.get(listed, params={"user": user}).json()["items"]
+    for job in mine:
+        owner.http.delete(f"{listed}/{job['project']}/{job['name']}")
+    deadline = time.monotonic() + SLOW_MS / 1000
+    while mine and time.monotonic() < deadline:
+        time.sleep(0.2)
+        mine = owner.http.get(listed, params={"user": user}).json()["items"]
+    owner.close()
+    return mine
+
+
+def test_the_four_teams_of_the_published_story_in_one_notebook(page: Page, running: hotdesk_up.RunningHotdesk) -> None:
+    log_in(page, running, "demo")
+    open_spawn_form(page, running)
+    page.check("[name=gpu_mode][value=none]", force=True)
+    page.click("input[type=submit], button[type=submit]")
+    page.wait_for_url(re.compile(r"/user/demo/"))
+    page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
+    page.wait_for_function("document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset.status === 'idle'")
+    assert clear_away(running, "alice") == [], "all GPUs are free for the story"
+
+    run_lines(page, FOUR_TEAMS, "'d-1-gggg' has been submitted")
+    projects_settle(running, dict.fromkeys(QUOTAS, 4000), dict.fromkeys(QUOTAS, 0))
+    table = show_projects(page, "8-four-teams")
+    assert [table.count(held) for held in ("4/4", "4/2", "4/8")] == [1, 2, 1], table
+    assert last_output(page).count("Running") == 14, "thirteen jobs and the workspace"
+
+    run_lines(page, OVER_QUOTA, "'d-3-gg' has been submitted")
+    one_each = {"team-a": 0, "team-b": 1, "team-c": 1, "team-d": 0}
+    projects_settle(running, QUOTAS, one_each)
+    table = show_projects(page, "9-over-quota-given-back")
+    assert [table.count(held) for held in ("4/4", "2/2", "8/8")] == [1, 2, 1], table
+
+    run_lines(page, QUEUES, "'c-6-gg' has been submitted")
+    projects_settle(running, QUOTAS, {"team-a": 2, "team-b": 2, "team-c": 2, "team-d": 0})
+    run_lines(page, [THE_DELETE], "d-3-gg")
+    projects_settle(
+        running, {"team-a": 8000, "team-b": 4000, "team-c": 4000, "team-d": 0}, {"team-a": 0, "team-b": 1, "team-c": 1, "team-d": 0}
+    )
+    table = show_projects(page, "10-after-the-delete")
+    assert [table.count(held) for held in ("8/4", "4/2", "0/8")] == [1, 2, 1], table
 
 
 def test_a_workspace_that_must_wait_says_why_and_can_be_cancelled(page: Page, running: hotdesk_up.RunningHotdesk) -> None:

@@ -163,6 +163,15 @@ async def test_a_place_that_was_taken_back_cannot_be_taken_up(service: desks.Run
         await host.call(calls.report_pod("team-a", "alice", models.PodReport(state="running")))
 
 
+async def test_a_teammate_may_not_stop_ones_workspace(service: desks.Running, hub: Hub) -> None:
+    hub.spawning()
+    await service.client("host-token").call(calls.submit(workspace()))
+    with pytest.raises(Refused, match="the workspace of alice"):
+        await service.client("ann-token").call(calls.delete("team-a", "alice"))
+    assert hub.stopped == []
+    await service.client("alice-token").call(calls.delete("team-a", "alice"))
+
+
 async def test_a_waiting_workspace_without_its_spawner_is_given_up_after_a_while(tmp_path: Path, hub: Hub) -> None:
     patience = Patience(poll_s=0.05, wait_s=0.3, grant_s=3600)
     async with desks.running(tmp_path, hub=hub, patience=patience) as service:

@@ -81,9 +81,17 @@ class Caller:
         self._require(self.hosts_workspaces, self.names.host, "host workspaces")
 
     def require_change(self, workload: Workload) -> None:
-        """Delete, suspend, resume: project members with the submit scope; workspaces also by the hub's spawner."""
-        if not (self.hosts_workspaces and workload.kind == "workspace"):
-            self.require_submit()
+        """Delete, suspend, resume: project members with the submit scope; a workspace by its owner, admins and the hub's spawner alone."""
+        if self.hosts_workspaces and workload.kind == "workspace":
+            return
+        self.require_submit()
+        if workload.kind == "workspace" and not (self.admin or workload.user == self.name):
+            raise Refused(
+                f"{workload.name} is the workspace of {workload.user}; only its owner or an admin may stop it.",
+                field="workload",
+                value=workload.name,
+                next_step=f"Ask {workload.user}, or an admin.",
+            )
 
     def require_inside(self, workload: Workload) -> None:
         """A shell inside: the owner or an admin."""
