@@ -48,7 +48,10 @@ def test_bash_is_a_real_terminal_inside_the_job(desk: Desk, running: str) -> Non
     terminal.child.setwinsize(44, 99)
     terminal.child.sendline("while [ \"$(stty size)\" != '44 99' ]; do sleep 0.05; done; echo re''sized")
     terminal.until("resized")
+    terminal.child.sendline("echo be''gun; sleep 600")
+    terminal.until("begun")
     terminal.child.sendintr()  # goes into the job, not to us
+    terminal.until(r"[#$] ")  # what is typed before the new prompt may be thrown away with the interrupted line
     terminal.child.sendline("exit 5")
     terminal.to_the_end()
     assert terminal.code == 5
