@@ -76,7 +76,7 @@ class Ledger:
             self._take_in(workload)
         self.index.fill(self.spots)
         self.strands = self._strands(snapshot.mix)
-        shares.assign(self.top, self.capacity)
+        shares.assign(self.top, self.capacity, shares.past(snapshot.usage, self.policy.history_weight))
         self._log.clear()
 
     def _strands(self, mix: Mix | None) -> Strands | None:
