@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -19,6 +20,7 @@ from hotdesk_api.units import format_gpus
 from hotdesk_scheduler.core import explain
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.decisionlog.writer import DecisionLog
 from hotdesk_scheduler.engines.base import Engine
 from hotdesk_scheduler.metrics import Metrics
 from hotdesk_scheduler.records import Audit, Event, Records
@@ -55,9 +57,11 @@ class Desk:
         patience: Patience | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         seed_marker: Path | None = None,
+        decision_log: DecisionLog | None = None,
     ) -> None:
         self.engine = engine
         self.records = records
+        self.decision_log = decision_log
         self.clock = clock
         self.feed = Feed()
         self.views = Views(engine)
@@ -71,6 +75,7 @@ class Desk:
             announce=self.announce,
             after_pass=self._after_pass,
             observe_s=self.metrics.observe_pass,
+            record=decision_log.add if decision_log else lambda cycle: None,
         )
         self.seed_marker = seed_marker
         self._submissions = Submissions(engine, clock=clock, new_id=new_id)
@@ -84,6 +89,8 @@ class Desk:
         """Read everything back; nothing is decided yet."""
         await self.engine.open()
         await self.records.open()
+        if self.decision_log is not None:  # after the engine: whose state directory it is, is settled by then
+            self.decision_log.open()
         self.refresh()
 
     async def start(self) -> None:
@@ -94,6 +101,8 @@ class Desk:
         self.feed.close()
         await self.workspaces.stop()
         await self.loop.stop()
+        if self.decision_log is not None:
+            await asyncio.to_thread(self.decision_log.close)
         await self.records.close()
         await self.engine.close()
 
@@ -136,7 +145,8 @@ class Desk:
 
     def problems(self) -> list[str]:
         """What /readyz shows; empty = all is well."""
-        return [problem for problem in (self.loop.problem, self.records.problem, self.workspaces.problem) if problem]
+        recording = self.decision_log.problem if self.decision_log else None
+        return [problem for problem in (self.loop.problem, self.records.problem, recording, self.workspaces.problem) if problem]
 
     # looking
 

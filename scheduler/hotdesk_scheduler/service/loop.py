@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hotdesk_scheduler import collector
@@ -19,6 +19,7 @@ from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import Policy, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Hold, Plan, Requeue
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, failure
 from hotdesk_scheduler.engines.base import Change, Engine
 from hotdesk_scheduler.records import Event
 from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Announce, Clock, Verbs, camel, find
@@ -52,6 +53,7 @@ class Loop:
         after_pass: Callable[[], None] = lambda: None,
         observe_s: Callable[[float], None] = lambda seconds: None,
         decide: Decide = decide,
+        record: Callable[[Cycle], None] = lambda cycle: None,
     ) -> None:
         self._engine = engine
         self.policy = policy
@@ -61,6 +63,7 @@ class Loop:
         self._after_pass = after_pass
         self._observe_s = observe_s
         self._decide = decide
+        self._record = record
         self._learner = Learner()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -153,11 +156,10 @@ class Loop:
         self._verbs.next_round()
         await self._review()
         for _ in range(PLAN_ATTEMPTS):
-            snapshot = self.snapshot()
-            with collector.paused():
-                plan = self._decide(snapshot, self.policy, self._clock())
-                problems = invariants.check(snapshot, plan)
+            snapshot, now = self.snapshot(), self._clock()
+            plan, problems = self._planned(snapshot, now)
             if problems:
+                self._record(Cycle(DECIDE, snapshot, self.policy, now, plan, broken="; ".join(str(problem) for problem in problems)))
                 await self._give_up_kept_places(snapshot, "; ".join(str(problem) for problem in problems))
                 continue
             if self._engine.snapshot().version == plan.version:
@@ -165,6 +167,7 @@ class Loop:
         else:
             self._wake.set()  # it changes faster than it can be planned: look again at once, apply nothing that is stale
             return
+        self._record(Cycle(DECIDE, snapshot, self.policy, now, plan))
         self._note(plan, snapshot)
         for decision in plan.decisions:
             await self._verbs.apply(decision, snapshot)
@@ -174,6 +177,16 @@ class Loop:
         took_s = time.perf_counter() - begun
         self._last_pass_s = min(took_s, MAX_BREATH_S) if took_s > SHORT_PASS_S else 0.0
         self._observe_s(took_s)
+
+    def _planned(self, snapshot: Snapshot, now: float) -> tuple[Plan, Sequence[object]]:
+        """The plan, and what the invariants have against it. What brings the core down is on record too."""
+        try:
+            with collector.paused():
+                plan = self._decide(snapshot, self.policy, now)
+                return plan, invariants.check(snapshot, plan)
+        except Exception as error:
+            self._record(Cycle(DECIDE, snapshot, self.policy, now, failure(error)))
+            raise
 
     async def _give_up_kept_places(self, snapshot: Snapshot, problems: str) -> None:
         """Without what earlier plans kept, the next one can do right; a broken plan is our fault. Raises BrokenPlan if nothing is kept."""
@@ -208,13 +221,15 @@ class Loop:
             now = self._clock()
             snapshot = self._engine.snapshot()
             due = []
-            for decision in lifecycle.review(snapshot, self.policy, now):
+            reviewed = tuple(lifecycle.review(snapshot, self.policy, now))
+            for decision in reviewed:
                 if isinstance(decision, Requeue) and decision.not_before > now:
                     self._not_before = min(self._not_before or decision.not_before, decision.not_before)
                 else:
                     due.append(decision)
             if not due:
                 return
+            self._record(Cycle(REVIEW, snapshot, self.policy, now, reviewed))
             done = [await self._verbs.review(decision, snapshot, now) for decision in due]
             if not any(done):
                 return
