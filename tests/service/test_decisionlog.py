@@ -22,7 +22,7 @@ from hotdesk_scheduler.decisionlog import reader, segments
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, plain
 from hotdesk_scheduler.decisionlog.encoder import Encoder, runs
 from hotdesk_scheduler.decisionlog.reader import Note, Recorded
-from hotdesk_scheduler.decisionlog.writer import MAX_WAITING, DecisionLog
+from hotdesk_scheduler.decisionlog.writer import DecisionLog
 
 POLICY = Policy(grace_s=0, reserve_after_s=600.0)
 
@@ -70,8 +70,6 @@ def written(cycles: list[Cycle], folder: Path, *, segment_bytes: int = 1 << 20, 
     book = DecisionLog(folder, most_bytes=most_bytes, most_age_s=3600.0, segment_bytes=segment_bytes)
     book.open()
     for cycle in cycles:
-        while len(book._waiting) >= MAX_WAITING:
-            time.sleep(0.001)
         book.add(cycle)
     book.close()
     assert book.problem is None
@@ -255,15 +253,16 @@ def test_a_full_disk_in_the_middle_of_a_line_costs_that_line_alone(tmp_path: Pat
     assert last.answer.text() == plain(asked[0].answer).text()
 
 
-def test_when_the_disk_is_slow_cycles_are_left_out_and_a_pass_does_not_wait(tmp_path: Path) -> None:
+def test_when_the_disk_is_slow_cycles_are_left_out_and_a_pass_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hotdesk_scheduler.decisionlog.writer.MAX_WAITING", 10)
     book = DecisionLog(tmp_path / "log", most_bytes=1 << 20, most_age_s=3600.0)
     cycle = next(history(1))
-    for number in range(MAX_WAITING + 5):  # nothing writes yet
+    for number in range(15):  # nothing writes yet
         book.add(replace(cycle, now=cycle.now + number, broken=f"no {number}"))
     book.open()
     book.close()
     recorded = [item for item in read_back(tmp_path / "log") if isinstance(item, Recorded)]
-    assert len(recorded) == MAX_WAITING
+    assert len(recorded) == 10
     assert recorded[0].skipped == 5
 
 

@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 8 * 2**20
 SEGMENT_S = 86_400.0
-MAX_WAITING = 64
-"""Cycles that wait for the disk; they share most of their values, so they are cheap to keep."""
+MAX_WAITING = 1000
+MAX_WAITING_VALUES = 200_000
+"""Cycles that wait for the disk, and the workloads in them: neighbours share most of their values, but each has its own holds."""
 CLOSE_S = 3.0
 RETRY_S = 5.0
 
@@ -74,7 +75,7 @@ class DecisionLog:
 
     def add(self, cycle: Cycle) -> None:
         with self._wake:
-            if len(self._waiting) >= MAX_WAITING:
+            if len(self._waiting) >= max(2, min(MAX_WAITING, MAX_WAITING_VALUES // (len(cycle.snapshot.workloads) + 1))):
                 self._skipped += 1
                 return
             self._waiting.append(cycle)
