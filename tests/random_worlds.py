@@ -15,10 +15,12 @@ from hotdesk_scheduler.core import invariants
 from hotdesk_scheduler.core.decide import cycle
 from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Quota, Share, Snapshot
 from hotdesk_scheduler.core.plan import Plan
+from hypothesis import strategies as st
 
 NAMES = "abcd"
 SIZES = (1, 1, 1, 1, 2, 2, 3, 4, 0.5, 0.5, 0.3, 0.7, 0.25)
 SHARED_GPUS = ("s0", "s1")
+SEEDS = st.integers(0, 2**32 - 1)
 CYCLES_TO_REST = 6
 CYCLES_AT_REST = 5
 
@@ -77,7 +79,7 @@ def an_ask(chance: random.Random, project: str | None = None) -> tuple[str, floa
     fixed = chance.random() < 0.2
     elastic = pods > 1 and chance.random() < 0.5
     scarce = chance.random() < 0.2
-    more = {
+    more: dict[str, Any] = {
         "pods": pods,
         "fixed": fixed,
         "min_pods": chance.randint(1, pods - 1) if elastic else pods,
@@ -91,13 +93,13 @@ def an_ask(chance: random.Random, project: str | None = None) -> tuple[str, floa
 # --- states ----------------------------------------------------------------------------------------------------------------------------
 
 
-def a_state(seed: int, *, running: int = 7, waiting: int = 3, kind: type[World] = QuickWorld) -> World:
+def a_state(seed: int, *, running: int = 12, waiting: int = 3, kind: type[World] = QuickWorld) -> World:
     """Work that runs wherever there was room when it came, then work that waits. One in five clusters had its quotas changed since."""
     chance = random.Random(seed)
     policy = {"min_runtime_s": 600.0} if chance.random() < 0.1 else {}
     world = a_cluster(chance, kind, **policy)
     changed = chance.random() < 0.2
-    for _ in range(chance.randint(2, running)):
+    for _ in range(chance.randint(3, running)):
         project, gpus, more = an_ask(chance)
         _run(world, chance, project, gpus, more, anything_goes=changed)
     for _ in range(chance.randint(1, waiting)):

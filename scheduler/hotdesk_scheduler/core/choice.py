@@ -78,9 +78,7 @@ class Search:
     request: Request
     rules: Rules
     moves: bool = False
-    """Whether others may also be moved to make the room (reclaim, where stopping alone does not do)."""
-    gently: bool = False
-    """Only sets that push nobody below its allocatable share."""
+    """Whether others are also moved to make the room (reclaim, where stopping alone does not do as well)."""
 
     # --- criteria ----------------------------------------------------------------------------------------------------------------
 
@@ -114,26 +112,52 @@ class Search:
             for seat in unit.seats:
                 self.ledger.vacate(seat)
 
+    def choose(self, units: Iterable[Unit], *, may_move: bool) -> list[Unit] | None:
+        """Whom to stop, or None; `units` are all that may be stopped, in order of preference. `moves` then says whether others move.
+
+        Moves are looked at where a set with them could still come first: stopping alone does not do, or pushes somebody below its share.
+        """
+        self.moves = False
+        head: list[Unit] = []
+        rest = iter(units)
+        count = Few()
+        for unit in rest:
+            head.append(unit)
+            if not count.add(unit):
+                return self._of_many([*head, *rest], may_move=may_move)
+        if not head:
+            return None
+        chosen = self.exact(head)
+        before = self.key(chosen)[:2] if chosen else None
+        if may_move and (before is None or any(self.key([unit])[:2] < before for unit in head)):
+            self.moves = True
+            better = self.exact(head, before=before)
+            self.moves = better is not None
+            return better or chosen
+        return chosen
+
     # --- exact -------------------------------------------------------------------------------------------------------------------
 
-    def exact(self, units: Units) -> list[Unit] | None:
-        """The best of all sets, or None; `units` are all that may be stopped, whole chains."""
+    def exact(self, units: Units, *, before: tuple[object, ...] | None = None) -> list[Unit] | None:
+        """The best of all sets (of those whose key starts lower than `before`), or None; `units` are all that may be stopped.
+
+        A part of a set always comes before it, so nobody in the first set that suffices could have been left running.
+        """
         if not self.suffices(units):
             return None
         too_small: list[frozenset[int]] = []
-        for chosen in self._in_order(units):
+        for chosen in self._in_order(units, before):
             if not self._frees_enough(chosen) or not self.rules.legal(chosen):
                 continue
             ids = frozenset(map(id, chosen))
             if any(ids <= other for other in too_small):
                 continue
-            if not self.suffices(chosen):
-                too_small.append(ids)
-            elif not self._needless(chosen):
+            if self.suffices(chosen):
                 return chosen
+            too_small.append(ids)
         return None
 
-    def _in_order(self, units: Units) -> Iterator[list[Unit]]:
+    def _in_order(self, units: Units, before: tuple[object, ...] | None) -> Iterator[list[Unit]]:
         """All sets that respect the chains, the preferred first, made as they are asked for: a set never sorts before a part of it.
 
         Each set grows by the next unit of its last workload, or by the first unit of a later one, so that it is made once.
@@ -142,8 +166,9 @@ class Search:
         heap: list[tuple[tuple[object, ...], int, int, list[Unit]]] = []
 
         def offer(chosen: list[Unit], last: int, length: int) -> None:
-            if not self.gently or not self.rules.pushes(chosen):
-                heappush(heap, (self.key(chosen), last, length, chosen))
+            key = self.key(chosen)
+            if before is None or key[:2] < before:
+                heappush(heap, (key, last, length, chosen))
 
         for i, chain in enumerate(chains):
             offer(chain[:1], i, 1)
@@ -169,17 +194,10 @@ class Search:
         groups = sum(len(groups) for groups in self.ledger.index.later_groups.buckets.values()) * 1000
         return free + groups + sum(unit.amount[GPU] for unit in units) >= self.request.ask[GPU]
 
-    def _needless(self, units: Units) -> bool:
-        """Whether one of them could have been left running."""
-        for i, unit in enumerate(units):
-            if any(other.before is unit for other in units):
-                continue
-            rest = [*units[:i], *units[i + 1 :]]
-            if self.rules.legal(rest) and self.suffices(rest):
-                return True
-        return False
-
     # --- greedy ------------------------------------------------------------------------------------------------------------------
+
+    def _of_many(self, units: Units, *, may_move: bool) -> list[Unit] | None:
+        return self.greedy(units)
 
     def greedy(self, units: Iterable[Unit]) -> list[Unit] | None:
         """A set built in order of the criteria and pruned, or None. `units` come in that order, lazily."""
@@ -356,12 +374,6 @@ class Few:
         self.lengths[unit.workload.id] = length
         self.sets = self.sets // length * (length + 1)
         return len(self.lengths) <= EXACT_WORKLOADS and self.sets <= MOST_SETS
-
-
-def few(units: Units) -> bool:
-    """Whether all sets can be looked at."""
-    count = Few()
-    return all(count.add(unit) for unit in units)
 
 
 def _chains(units: Units) -> list[list[Unit]]:

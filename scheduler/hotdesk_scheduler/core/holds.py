@@ -17,11 +17,11 @@ from hotdesk_scheduler.core.model import Phase, PodState, Workload
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
-from hotdesk_scheduler.core.reclaim import may_evict
 from hotdesk_scheduler.core.remedies import Remedies
 from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.sentences import Cluster
+from hotdesk_scheduler.core.turns import may_evict
 
 
 @dataclass(frozen=True, slots=True)
