@@ -87,7 +87,8 @@ def differences(recorded: Recorded, now: Answer) -> Iterator[tuple[str, str]]:
     """(on record, now) for every line that differs: decisions in the order taken, holds by workload, shares by project."""
     pairs = [*_decisions(recorded, now), *_holds(recorded, now), *_shares(recorded.answer, now)]
     if recorded.answer.error or now.error:
-        pairs = [(recorded.answer.error and f"failed: {recorded.answer.error}", now.error and f"failed: {now.error}")]
+        sides = [f"failed: {given.error}" if given.error else "a plan was made" for given in (recorded.answer, now)]
+        pairs = [(sides[0], sides[1])]
     yield from ((then or "nothing", here or "nothing") for then, here in pairs if then != here)
 
 

@@ -11,18 +11,23 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
+import desks
 import pytest
 from builders import World, node, q
+from hotdesk_api import calls
 from hotdesk_api.errors import Invalid
+from hotdesk_scheduler import replay
 from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import PodRequest, Policy, Snapshot
+from hotdesk_scheduler.core.plan import Plan
 from hotdesk_scheduler.decisionlog import reader, segments
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, plain
 from hotdesk_scheduler.decisionlog.encoder import Encoder, runs
 from hotdesk_scheduler.decisionlog.reader import Note, Recorded
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
+from hotdesk_scheduler.service.loop import BrokenPlan, Loop
 
 POLICY = Policy(grace_s=0, reserve_after_s=600.0)
 
@@ -275,6 +280,43 @@ def test_a_compressed_segment_that_ends_early_is_read_as_far_as_it_goes(tmp_path
     note = read_back(folder)[-1]
     assert isinstance(note, Note)
     assert "any further" in note.sentence or "middle of line" in note.sentence
+
+
+def crashes(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
+    raise RuntimeError("a bug")
+
+
+async def test_what_brings_the_core_down_and_what_its_invariants_refuse_is_on_record_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Cycle] = []
+    with pytest.raises(RuntimeError):
+        await Loop(desks.fake_engine(), Policy(), decide=crashes, record=asked.append).run_pass()
+    monkeypatch.setattr("hotdesk_scheduler.core.invariants.check", lambda *_: ["two workloads on one GPU"])
+    with pytest.raises(BrokenPlan):
+        await Loop(desks.fake_engine(), Policy(), record=asked.append).run_pass()
+    assert [(cycle.answer if isinstance(cycle.answer, str) else "a plan", cycle.broken) for cycle in asked] == [
+        ("RuntimeError: a bug", ""),
+        ("a plan", "two workloads on one GPU"),
+    ]
+
+
+async def test_a_crash_on_record_that_is_no_more_is_shown_by_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[Cycle] = []
+    with pytest.raises(RuntimeError):
+        await Loop(desks.fake_engine(), Policy(), decide=crashes, record=asked.append).run_pass()
+    assert replay.main([str(written(asked, tmp_path / "log"))]) == 1
+    out = capsys.readouterr().out
+    assert "on record: failed: RuntimeError: a bug\n        now: a plan was made\n" in out
+
+
+async def test_a_record_that_cannot_be_written_is_shown_in_readyz_and_work_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "blocked").write_text("a file where the folder should be")
+    book = DecisionLog(tmp_path / "blocked" / "log", most_bytes=1 << 20, most_age_s=3600.0)
+    async with desks.running(tmp_path, decision_log=book) as service:
+        alice = service.client()
+        await alice.call(calls.submit(desks.spec("one")))
+        await desks.until_status(alice, "one", "Running")
+        await desks.until(lambda: book.problem)
+        assert service.desk.problems() == [book.problem]
 
 
 def _until(holds: object, within_s: float = 30.0) -> None:
