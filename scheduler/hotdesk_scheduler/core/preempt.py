@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from hotdesk_scheduler.core import limits, stops
 from hotdesk_scheduler.core.choice import Search, Tally, Units
+from hotdesk_scheduler.core.greedy import choose
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.requests import Request, Requests
 from hotdesk_scheduler.core.turns import take_turns
@@ -70,9 +71,9 @@ def victims_for(ledger: Ledger, request: Request, pools: Pools) -> tuple[Search,
     if limits.over_fixed_quota(request) is not None:
         return None
     search = Search(ledger, request, PreemptRules(request))
-    chosen = search.choose(_units(search, pools, protect=True), may_move=False)
+    chosen = choose(search, _units(search, pools, protect=True), may_move=False)
     if chosen is None and ledger.policy.min_runtime_s:
-        stops.note_protection(ledger, request, search.choose(_units(search, pools, protect=False), may_move=False))
+        stops.note_protection(ledger, request, choose(search, _units(search, pools, protect=False), may_move=False))
     return (search, chosen) if chosen else None
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from hotdesk_scheduler.core import limits, stops
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.choice import Search, Tally, Units, larger
+from hotdesk_scheduler.core.greedy import choose
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.order import ratio
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED
@@ -177,9 +178,9 @@ def victims_for(ledger: Ledger, request: Request, pools: Pools) -> tuple[Search,
     if not losers or not _enough_could_go(ledger, request, rules, losers=losers, pools=pools):
         return None
     search = Search(ledger, request, rules)
-    chosen = search.choose(_units(search, losers, pools, protect=True), may_move=not request.surplus)
+    chosen = choose(search, _units(search, losers, pools, protect=True), may_move=not request.surplus)
     if chosen is None and ledger.policy.min_runtime_s:
-        stops.note_protection(ledger, request, search.choose(_units(search, losers, pools, protect=False), may_move=False))
+        stops.note_protection(ledger, request, choose(search, _units(search, losers, pools, protect=False), may_move=False))
     return (search, chosen) if chosen else None
 
 
