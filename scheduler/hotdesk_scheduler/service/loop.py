@@ -22,7 +22,7 @@ from hotdesk_scheduler.core.plan import Hold, Plan, Requeue
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, failure
 from hotdesk_scheduler.engines.base import Change, Engine
 from hotdesk_scheduler.records import Event
-from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Announce, Clock, Verbs, camel, find
+from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Announce, Clock, Verbs, camel
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Loop:
         """What the engine saw happen, as an event of the workload."""
         if not change.sentence or change.kind not in TOLD:
             return
-        workload = find(self._engine.snapshot(), change.workload_id)
+        workload = self._engine.find(change.workload_id) if change.workload_id else None
         failed = change.kind in {"failed_verb", "lost"}
         log.log(logging.WARNING if failed else logging.INFO, "workload.%s workload=%s", change.kind, change.workload_id)
         self._announce(
@@ -140,7 +140,8 @@ class Loop:
                 await asyncio.sleep(back_off_s)
                 continue
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+                async with asyncio.timeout(pause_s):  # wait_for would swallow a stop() in the moment of a wake()
+                    await self._wake.wait()
             await asyncio.sleep(self._last_pass_s)  # at most half of the time is spent on deciding; the rest answers requests
 
     def _pause_s(self) -> float:
@@ -170,7 +171,8 @@ class Loop:
         self._record(Cycle(DECIDE, snapshot, self.policy, now, plan))
         self._note(plan, snapshot)
         for decision in plan.decisions:
-            await self._verbs.apply(decision, snapshot)
+            if not isinstance(decision, Hold):
+                await self._verbs.apply(decision, snapshot)
         self.passes += 1
         self.last_pass_at = self._clock()
         self._after_pass()
