@@ -16,6 +16,7 @@ BACKOFF_FIRST_S = 10.0
 BACKOFF_MOST_S = 300.0
 RUNS = frozenset({PodState.STARTING, PodState.RUNNING})
 ENDED = frozenset({PodState.SUCCEEDED, PodState.FAILED, PodState.STOPPED, PodState.LOST})
+STARTED_NEVER = frozenset({ReasonCode.ENGINE_ERROR, ReasonCode.IMAGE_OR_VOLUME_ERROR})
 FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.STOPPED})
 
 
@@ -139,13 +140,22 @@ def retries(workload: Workload) -> int:
 def _failed(workload: Workload) -> Reason:
     failed = [pod for pod in workload.pods if pod.state is PodState.FAILED]
     codes = sorted({pod.exit_code for pod in failed if pod.exit_code is not None})
-    told = next((pod.stop_reason for pod in failed if pod.stop_reason and pod.stop_reason.code is ReasonCode.ENGINE_ERROR), None)
-    words = told.sentence if told else f"It ended with exit code {codes[0]}." if codes else "It failed."
-    limit = retries(workload)
+    words, limit = failure(failed), retries(workload)
     if not limit:
         return Reason(ReasonCode.EXITED, f"{words} Its logs say why.", tuple(("exit_code", code) for code in codes[:1]))
-    tried = f"{words} It failed {workload.failures} times, and {limit} retries are allowed (--backoff-limit). Its logs say why."
+    times = {1: "once", 2: "twice"}.get(workload.failures, f"{workload.failures} times")
+    allowed = "retry is" if limit == 1 else "retries are"
+    tried = f"{words} It failed {times}, and {limit} {allowed} allowed (--backoff-limit). Its logs say why."
     return Reason(ReasonCode.RETRIES_SPENT, tried, (("failures", workload.failures), ("limit", limit)))
+
+
+def failure(failed: Iterable[Pod]) -> str:
+    """How failed pods ended, in a sentence: what the engine says, else the exit code."""
+    failed = tuple(failed)
+    if told := next((pod.stop_reason for pod in failed if pod.stop_reason and pod.stop_reason.code in STARTED_NEVER), None):
+        return told.sentence
+    codes = sorted({pod.exit_code for pod in failed if pod.exit_code is not None})
+    return f"It ended with exit code {codes[0]}." if codes else "It failed."
 
 
 def _requeues(workload: Workload, now: float) -> Iterator[Requeue]:
@@ -162,9 +172,13 @@ def _requeues(workload: Workload, now: float) -> Iterator[Requeue]:
 
 
 def retry_at(workload: Workload, pod: Pod) -> float:
-    """When a failed pod is tried again: 10 s after its first failure, doubling to at most 300 s."""
-    pause = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * (1 << min(10, max(0, workload.failures - 1))))
-    return (pod.ended_at or 0.0) + pause
+    """When a failed pod is tried again."""
+    return (pod.ended_at or 0.0) + pause_s(workload)
+
+
+def pause_s(workload: Workload) -> float:
+    """Between a failure and the next try: 10 s after the first, doubling to at most 300 s."""
+    return min(BACKOFF_MOST_S, BACKOFF_FIRST_S * (1 << min(10, max(0, workload.failures - 1))))
 
 
 def _broken_by_lost_node(workload: Workload, ready: frozenset[str]) -> Reason | None:

@@ -18,6 +18,7 @@ from hotdesk_api.errors import Conflict, Refused
 from hotdesk_api.units import format_gpus
 
 from hotdesk_scheduler.core import explain
+from hotdesk_scheduler.core.displaced import Displaced
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
@@ -31,7 +32,7 @@ from hotdesk_scheduler.service.hub import Hub
 from hotdesk_scheduler.service.loop import Loop
 from hotdesk_scheduler.service.submissions import Submissions
 from hotdesk_scheduler.service.verbs import Clock
-from hotdesk_scheduler.service.views import Entry, Views, reason_out
+from hotdesk_scheduler.service.views import Entry, Views, reason_of, reason_out
 from hotdesk_scheduler.service.workspaces import Patience, Workspaces
 
 log = logging.getLogger(__name__)
@@ -336,6 +337,10 @@ def event_out(event: Event) -> models.EventOut:
     )
 
 
+def displaced_out(one: Displaced) -> models.Displaced:
+    return models.Displaced(name=one.name, project=one.project, reason=reason_of(one.reason))
+
+
 def explanation_out(found: explain.Explanation) -> models.Explanation:
     return models.Explanation(
         sentence=found.sentence,
@@ -348,8 +353,10 @@ def explanation_out(found: explain.Explanation) -> models.Explanation:
         fair_share_millis=found.fair_share_millis,
         used_millis=found.used_millis,
         asked_millis=found.asked_millis,
-        would_stop=list(found.would_stop),
+        would_stop=[displaced_out(one) for one in found.would_stop],
+        would_move=[displaced_out(one) for one in found.would_move],
         what_would_help=found.what_would_help,
+        left_s=found.left_s,
         queue_length=found.queue_length,
         held_by=dict(found.held_by),
         stopped=reason_out(found.stopped),
