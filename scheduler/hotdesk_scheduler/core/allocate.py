@@ -55,6 +55,7 @@ def _start_together(ledger: Ledger, seats: list[Seat]) -> None:
             ledger.rollback(checkpoint)
             return
         ledger.start_nominated(seat)
+    ledger.beneficiaries.add(seats[0].workload.id)  # others stopped or moved for it: this plan does not take it back
 
 
 def allocate(ledger: Ledger, requests: Requests) -> None:
