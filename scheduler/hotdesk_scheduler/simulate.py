@@ -230,7 +230,11 @@ def play(scenario: Json, *, cycles: int | None = None) -> Outcome:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hotdesk-scheduler simulate", description="Play scenario files on a virtual cluster.")
+    parser = argparse.ArgumentParser(
+        prog="hotdesk-scheduler simulate",
+        description="Play scenario files on a virtual cluster.",
+        epilog="simulate --jobs JOBS.csv plays a trace of jobs instead, as it is and as it would be; simulate --jobs --help says more.",
+    )
     parser.add_argument("files", nargs="+", metavar="FILE", help="hotdesk-scenario/1, one JSON object a line; - reads standard input")
     parser.add_argument(
         "--fill", action="store_true", help="the files are NODES.csv ARRIVALS.csv: fill a cluster, say what stays unallocated"
@@ -248,8 +252,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The `simulate` subcommand; 0 if every scenario came out as expected, else 1."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if any(word == "--jobs" or word.startswith("--jobs=") for word in arguments):
+        from hotdesk_scheduler.whatif import command  # reads nodes, which scenarios do not need
+
+        return command.main(arguments)
     parser = _parser()
-    options = parser.parse_args(argv)
+    options = parser.parse_args(arguments)
     if options.fill:
         if len(options.files) != 2:
             parser.error("--fill takes two files: NODES.csv ARRIVALS.csv")
