@@ -6,10 +6,12 @@ import asyncio
 import gzip
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import desks
 import pytest
@@ -20,7 +22,7 @@ from hotdesk_scheduler import replay
 from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.mix import Learner
-from hotdesk_scheduler.core.model import PodRequest, Policy, Snapshot
+from hotdesk_scheduler.core.model import GpuRequest, PodRequest, Policy, Snapshot
 from hotdesk_scheduler.core.plan import Plan
 from hotdesk_scheduler.decisionlog import reader, segments
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, plain
@@ -28,6 +30,8 @@ from hotdesk_scheduler.decisionlog.encoder import Encoder, runs
 from hotdesk_scheduler.decisionlog.reader import Note, Recorded
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
 from hotdesk_scheduler.service.loop import BrokenPlan, Loop
+from hypothesis import given, settings
+from random_worlds import SEEDS, a_history
 
 POLICY = Policy(grace_s=0, reserve_after_s=600.0)
 
@@ -280,6 +284,45 @@ def test_a_compressed_segment_that_ends_early_is_read_as_far_as_it_goes(tmp_path
     note = read_back(folder)[-1]
     assert isinstance(note, Note)
     assert "any further" in note.sentence or "middle of line" in note.sentence
+
+
+class Recording(World):
+    """A world whose decisions go on record, made with reservations and for a mix of requests, as a service makes them."""
+
+    def __init__(self, *nodes: Any, **more: Any) -> None:
+        super().__init__(*nodes, **more)
+        self.policy = replace(self.policy, reserve_after_s=50.0)
+        self.asked: list[Cycle] = []
+        self.learner = Learner()
+        self.learner.note(PodRequest(GpuRequest(whole=2)), count=60)
+
+    async def _review(self) -> bool:
+        reviewed = tuple(lifecycle.review(self.snapshot(), self.policy, self.now))
+        if reviewed:
+            self.asked.append(Cycle(REVIEW, self.snapshot(), self.policy, self.now, reviewed))
+        return await super()._review()
+
+    def decide(self) -> Plan:
+        snapshot = replace(self.snapshot(), mix=self.learner.look(self.snapshot().workloads))
+        self.plan = decide(snapshot, self.policy, self.now)
+        self.asked.append(Cycle(DECIDE, snapshot, self.policy, self.now, self.plan))
+        return self.plan
+
+
+@settings(max_examples=60)
+@given(seed=SEEDS)
+def test_any_history_comes_back_and_is_decided_the_same_again(seed: int) -> None:
+    world = a_history(seed, kind=Recording)
+    assert isinstance(world, Recording)
+    encoder = Encoder()
+    written_ones = [(cycle, line) for cycle in world.asked if (line := encoder.line(cycle))]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "000001.jsonl"
+        file.write_bytes(segments.head(first_cycle=1, at=0.0, made_by="test") + b"".join(line for _, line in written_ones))
+        for (cycle, _), recorded in zip(written_ones, read_back(Path(folder)), strict=True):
+            assert isinstance(recorded, Recorded)
+            assert recorded.answer.text() == plain(cycle.answer).text()
+            assert replay.answer(recorded).text() == recorded.answer.text()
 
 
 def crashes(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
