@@ -117,6 +117,7 @@ def test_a_job_of_who_used_less_takes_over_from_who_used_more() -> None:
         world.asks("b", 1)
     plan = decide(replace(world.snapshot(), usage=(("a", 4 * GPU),)), world.policy, world.now)
     assert dict(plan.fair_shares) == {"a": 1000, "b": 3000}
+    assert dict(plan.weights) == {"a": 500, "b": 1500}
     assert sorted(stop.workload_id for stop in plan.decisions if isinstance(stop, Stop)) == ["a2", "a3", "a4"]
 
 

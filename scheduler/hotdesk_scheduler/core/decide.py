@@ -22,7 +22,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
     ledger, requests = cycle(snapshot, policy, now)
     decisions = (*ledger.decisions.values(), *holds(ledger, requests))
     fair = tuple(sorted((name, account.fair[0]) for name, account in ledger.projects.items()))
-    return Plan(snapshot.version, decisions, fair)
+    return Plan(snapshot.version, decisions, fair, ledger.weights_now())
 
 
 def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Requests]:

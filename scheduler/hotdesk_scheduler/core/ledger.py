@@ -83,6 +83,10 @@ class Ledger:
         found = prices(mix, self.smallest_gpu_mib) if mix and self.policy.placement == "binpack" else None
         return Strands(found, self.spots, self.index) if found else None
 
+    def weights_now(self) -> tuple[tuple[str, int], ...]:
+        """Over-quota weights of projects as past use leaves them; none where it does not count."""
+        return tuple(sorted((name, a.weight_now) for name, a in self.projects.items() if a.weight_now is not None))
+
     def keep_room_for(self, mix: Mix | None) -> None:
         """Place for this mix of requests from now on."""
         self.strands = self._strands(mix)
