@@ -25,7 +25,7 @@ def review(snapshot: Snapshot, policy: Policy, now: float) -> tuple[LifecycleDec
     projects = {project.name: project for project in snapshot.projects}
     ready = frozenset(node.name for node in snapshot.nodes if node.ready)
     decisions: list[LifecycleDecision] = []
-    stirring = [w for w in snapshot.workloads if not _is_quiet(w, projects.get(w.project))]
+    stirring = [w for w in snapshot.workloads if not is_quiet(w, projects.get(w.project))]
     for workload in sorted(stirring, key=lambda w: (w.created_at, w.name, w.id)):
         if workload.phase is Phase.ACTIVE:
             decisions.extend(_active(workload, projects.get(workload.project), ready, policy=policy, now=now))
@@ -34,7 +34,7 @@ def review(snapshot: Snapshot, policy: Policy, now: float) -> tuple[LifecycleDec
     return tuple(decisions)
 
 
-def _is_quiet(workload: Workload, project: Project | None) -> bool:
+def is_quiet(workload: Workload, project: Project | None) -> bool:
     """Most workloads most of the time: waiting, or running with no limit in time; nothing can be due for them, whatever the time."""
     if workload.phase is not Phase.ACTIVE or workload.completions is not None or workload.kind is Kind.WORKSPACE:
         return False
@@ -249,7 +249,7 @@ def next_wakeup(snapshot: Snapshot, policy: Policy, now: float) -> float | None:
     projects = {project.name: project for project in snapshot.projects}
     workloads: Iterable[Workload] = snapshot.workloads
     if not policy.min_runtime_s and not policy.preemption_delay_s:
-        workloads = (w for w in workloads if not _is_quiet(w, projects.get(w.project)))
+        workloads = (w for w in workloads if not is_quiet(w, projects.get(w.project)))
     return min((t for w in workloads for t in _times(w, projects.get(w.project), policy, now) if t > now), default=None)
 
 

@@ -16,9 +16,11 @@ from dataclasses import replace
 from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import invariants, lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.history import Usage
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import Policy, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Hold, Plan, Requeue
+from hotdesk_scheduler.core.stirring import Stirring
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, failure
 from hotdesk_scheduler.engines.base import Change, Engine
 from hotdesk_scheduler.records import Event
@@ -40,7 +42,7 @@ class BrokenPlan(Exception):
 
 
 class Loop:
-    """`holds` and `fair_shares` are of the last plan; `problem` says what is wrong with the last pass, if anything."""
+    """`holds`, `fair_shares` and `weights` are of the last plan; `problem` says what is wrong with the last pass, if anything."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class Loop:
         observe_s: Callable[[float], None] = lambda seconds: None,
         decide: Decide = decide,
         record: Callable[[Cycle], None] = lambda cycle: None,
+        past: Callable[[Snapshot, float], Usage] = lambda snapshot, now: (),
     ) -> None:
         self._engine = engine
         self.policy = policy
@@ -64,7 +67,9 @@ class Loop:
         self._observe_s = observe_s
         self._decide = decide
         self._record = record
+        self._past = past
         self._learner = Learner()
+        self._stirring = Stirring()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._not_before: float | None = None
@@ -72,6 +77,7 @@ class Loop:
         self._last_pass_s = 0.0
         self.holds: dict[str, Hold] = {}
         self.fair_shares: dict[str, int] = {}
+        self.weights: dict[str, int] = {}
         self.problem: str | None = None
         self.passes = 0
         self.last_pass_at: float | None = None
@@ -200,9 +206,9 @@ class Loop:
             await self._engine.nominate(workload_id, index, None)
 
     def snapshot(self) -> Snapshot:
-        """The engine's, with the mix of requests that the service has seen so far: what decisions and forecasts are made from."""
+        """The engine's, with the mix of requests seen so far and with past use: what decisions and forecasts are made from."""
         snapshot = self._engine.snapshot()
-        return replace(snapshot, mix=self._learner.look(snapshot.workloads))
+        return replace(snapshot, mix=self._learner.look(snapshot.workloads), usage=self._past(snapshot, self._clock()))
 
     def _note(self, plan: Plan, snapshot: Snapshot) -> None:
         """Remember holds and shares; a workload whose main reason changed gets an event."""
@@ -215,6 +221,7 @@ class Loop:
                 self._verbs.event(by_id[workload_id], "Waiting", hold.reason.sentence)
         self.holds = holds
         self.fair_shares = dict(plan.fair_shares)
+        self.weights = dict(plan.weights)
 
     async def _review(self) -> None:
         """Lifecycle's decisions until there are none left."""
@@ -223,7 +230,7 @@ class Loop:
             now = self._clock()
             snapshot = self._engine.snapshot()
             due = []
-            reviewed = tuple(lifecycle.review(snapshot, self.policy, now))
+            reviewed = lifecycle.review(self._stirring.of(snapshot), self.policy, now)
             for decision in reviewed:
                 if isinstance(decision, Requeue) and decision.not_before > now:
                     self._not_before = min(self._not_before or decision.not_before, decision.not_before)
