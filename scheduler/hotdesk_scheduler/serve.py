@@ -82,6 +82,7 @@ def policy(settings: Settings) -> Policy:
         preemption_delay_s=settings.preemption_delay_s,
         reserve_after_s=settings.reserve_after_s or None,
         placement=settings.placement,
+        history_weight=settings.history_weight,
     )
 
 
@@ -98,6 +99,7 @@ def make_desk(settings: Settings, engine: Engine) -> Desk:
         patience=Patience(poll_s=settings.workspace_poll_s, wait_s=settings.workspace_wait_s, grant_s=settings.grant_s),
         seed_marker=settings.scheduler_dir / "seeded",
         decision_log=decision_log(settings),
+        history_half_life_s=settings.history_half_life_s,
     )
 
 
