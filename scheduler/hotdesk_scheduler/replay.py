@@ -25,7 +25,7 @@ from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.model import Snapshot
 from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.decisionlog import reader
-from hotdesk_scheduler.decisionlog.cycles import DECIDE, TOLD, Answer, decision_from, failure, plain
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, FACTS, TOLD, Answer, decision_from, failure, plain
 from hotdesk_scheduler.decisionlog.reader import Note, Recorded
 from hotdesk_scheduler.expectations import Json
 
@@ -84,8 +84,8 @@ def lines(recorded: Recorded, given: Answer) -> list[str]:
 
 
 def differences(recorded: Recorded, now: Answer) -> Iterator[tuple[str, str]]:
-    """(on record, now) for every line that differs: decisions in the order taken, holds by workload, shares by project."""
-    pairs = [*_decisions(recorded, now), *_holds(recorded, now), *_shares(recorded.answer, now)]
+    """(on record, now) for every line that differs: decisions in the order taken, holds by workload, facts by project."""
+    pairs = [*_decisions(recorded, now), *_holds(recorded, now), *_facts(recorded.answer, now)]
     if recorded.answer.error or now.error:
         sides = [f"failed: {given.error}" if given.error else "a plan was made" for given in (recorded.answer, now)]
         pairs = [(sides[0], sides[1])]
@@ -125,13 +125,14 @@ def _holds(recorded: Recorded, now: Answer) -> Iterator[tuple[str, str]]:
         yield sides[0], sides[1]
 
 
-def _shares(then: Answer, now: Answer) -> Iterator[tuple[str, str]]:
-    before, after = dict(then.fair_shares), dict(now.fair_shares)
-    for project in sorted(before.keys() | after.keys()):
-        yield (
-            f"fair share of {project}: {before[project]}" if project in before else "",
-            f"fair share of {project}: {after[project]}" if project in after else "",
-        )
+def _facts(then: Answer, now: Answer) -> Iterator[tuple[str, str]]:
+    for name, word in FACTS.items():
+        before, after = then.facts.get(name, {}), now.facts.get(name, {})
+        for project in sorted(before.keys() | after.keys()):
+            yield (
+                f"{word} of {project}: {before[project]}" if project in before else "",
+                f"{word} of {project}: {after[project]}" if project in after else "",
+            )
 
 
 def _what(body: Json) -> tuple[object, ...]:

@@ -25,13 +25,13 @@ from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import GpuRequest, PodRequest, Policy, Snapshot
 from hotdesk_scheduler.core.plan import Plan
 from hotdesk_scheduler.decisionlog import reader, segments
-from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, plain
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, FACTS, REVIEW, Cycle, plain
 from hotdesk_scheduler.decisionlog.encoder import Encoder, runs
 from hotdesk_scheduler.decisionlog.reader import Note, Recorded
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
 from hotdesk_scheduler.service.loop import BrokenPlan, Loop
 from hypothesis import given, settings
-from random_worlds import SEEDS, a_history
+from random_worlds import SEEDS, QuickWorld, a_history
 
 POLICY = Policy(grace_s=0, reserve_after_s=600.0)
 
@@ -115,6 +115,16 @@ def test_every_part_of_a_snapshot_is_recorded() -> None:
     cycle = next(history())
     line = json.loads(Encoder().line(replace(cycle, snapshot=replace(cycle.snapshot, mix=Learner().mix or None, usage=(("a", 7),)))))
     assert {item.name for item in fields(Snapshot)} - {"mix"} <= set(line)
+
+
+def test_every_part_of_a_plan_is_recorded() -> None:
+    """A new one wants its word in `FACTS`, or to be written as decisions and holds are."""
+    assert {item.name for item in fields(Plan)} == {"version", "decisions", *FACTS}
+    cycle = next(history())
+    assert isinstance(cycle.answer, Plan)
+    other = replace(cycle, answer=replace(cycle.answer, weights=(("a", 7),)))
+    assert json.loads(Encoder().line(other))["weights"] == {"a": 7}
+    assert plain(other.answer).text() != plain(cycle.answer).text()
 
 
 def test_what_changes_nothing_and_decides_nothing_is_not_written(tmp_path: Path) -> None:
@@ -286,7 +296,7 @@ def test_a_compressed_segment_that_ends_early_is_read_as_far_as_it_goes(tmp_path
     assert "any further" in note.sentence or "middle of line" in note.sentence
 
 
-class Recording(World):
+class Recording(QuickWorld):
     """A world whose decisions go on record, made with reservations and for a mix of requests, as a service makes them."""
 
     def __init__(self, *nodes: Any, **more: Any) -> None:
