@@ -33,7 +33,7 @@ from hotdesk_scheduler.service.loop import BrokenPlan, Loop
 from hypothesis import given, settings
 from random_worlds import SEEDS, QuickWorld, a_history
 
-POLICY = Policy(grace_s=0, reserve_after_s=600.0)
+POLICY = Policy(grace_s=0, reserve_after_s=600.0, history_weight=1.0)
 
 
 def busy_world() -> World:
@@ -62,7 +62,8 @@ def history(cycles: int = 8) -> Iterator[Cycle]:
         reviewed = tuple(lifecycle.review(world.snapshot(), world.policy, world.now))
         if reviewed:
             yield Cycle(REVIEW, world.snapshot(), world.policy, world.now, reviewed)
-        snapshot = replace(world.snapshot(), mix=learner.mix if number > 2 else None)
+        past = (("a", 10**25 * number), ("b", 10**24)) if number > 1 else ()
+        snapshot = replace(world.snapshot(), mix=learner.mix if number > 2 else None, usage=past)
         yield Cycle(DECIDE, snapshot, world.policy, world.now, decide(snapshot, world.policy, world.now))
         world.cycle()
         if number == 2:
