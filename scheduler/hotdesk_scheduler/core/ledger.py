@@ -71,6 +71,8 @@ class Ledger:
         self.releasing = 0
         self.lowest: dict[str, int] = {}
         """A lower bound of the priorities of preemptible work that runs, by project: most preemptions are refused by it alone."""
+        self.last: dict[str, tuple[float, int]] = {}
+        """Bounds of what each project runs: when the youngest was created (never, if it has surplus pods), and the lowest priority."""
         self._log: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         for workload in snapshot.workloads:
             self._take_in(workload)
@@ -144,10 +146,14 @@ class Ledger:
         else:
             self.seats[workload.id, pod.index] = seat
             self.releasing += rooms == NOW
-            self._bound_priority(workload)
+        self._bound(workload)
         return amount
 
-    def _bound_priority(self, workload: Workload) -> None:
+    def _bound(self, workload: Workload) -> None:
+        created_at = workload.created_at if len(workload.pods) <= workload.min_pods else float("inf")
+        youngest, least = self.last.get(workload.project, (0.0, workload.priority + 1))
+        if created_at > youngest or workload.priority < least:
+            self.last[workload.project] = (max(youngest, created_at), min(least, workload.priority))
         if workload.preemptible and workload.priority < self.lowest.get(workload.project, workload.priority + 1):
             self.lowest[workload.project] = workload.priority
 
@@ -189,7 +195,7 @@ class Ledger:
 
     def _seat_started(self, workload: Workload, pod: Pod, placement: Placement, spot: Spot, amount: Vector) -> None:
         key = (workload.id, pod.index)
-        self._bound_priority(workload)
+        self._bound(workload)
         self._set(self.seats, key, Seat(workload, pod, placement, spot, BOTH, amount, started_now=True))
         self._set(self.decisions, (*key, "start"), Start(workload.id, pod.index, placement))
 
@@ -204,7 +210,7 @@ class Ledger:
         spot = self.spot_of[placement.node]
         amount = held(pod.request, placement)
         key = (workload.id, pod.index)
-        self._bound_priority(workload)
+        self._bound(workload)
         self._room(spot, LATER, placement, pod, 1)
         self._charge(workload, amount, 1)
         self._set(self.nominated, key, Seat(workload, pod, placement, spot, LATER, amount))

@@ -21,7 +21,7 @@ from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import Policy, Workload
-from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus, total
+from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus
 from hotdesk_scheduler.core.requests import Request, Requests
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.soonest import Outlook, apart, behind, seats_since, size_of
@@ -173,7 +173,6 @@ class _After:
         self.smallest_gpu_mib = ledger.smallest_gpu_mib
         self._ledger = ledger
         self._seats: dict[str, dict[str, list[Seat]]] | None = None
-        self._last: dict[str, tuple[float, int, bool]] = {}
 
     def _of_project(self, project: str) -> dict[str, list[Seat]]:
         """What it runs, or keeps a place for, by workload."""
@@ -187,20 +186,15 @@ class _After:
 
     def _is_last(self, mine: Workload) -> bool:
         """Whether the project runs nothing younger, nothing of lower priority, and nothing elastic."""
-        if mine.project not in self._last:
-            running = [seats[0].workload for seats in self._of_project(mine.project).values()]
-            youngest = max((other.created_at for other in running), default=0.0)
-            least = min((other.priority for other in running), default=1 << 60)
-            self._last[mine.project] = (youngest, least, any(len(other.pods) > other.min_pods for other in running))
-        youngest, least, elastic = self._last[mine.project]
-        return youngest < mine.created_at and least >= mine.priority and not elastic
+        youngest, least = self._ledger.last.get(mine.project, (0.0, mine.priority))
+        return youngest < mine.created_at and least >= mine.priority
 
     def of(self, request: Request) -> tuple[Vector, Vector, Vector]:
         """Amounts: all of it, the non-preemptible part, and the part that would give way."""
         mine = request.workload
-        every = fixed = leaving = NOTHING
         if self._is_last(mine):
-            return every, fixed, leaving
+            return NOTHING, NOTHING, NOTHING
+        every, fixed, leaving = [0, 0, 0], [0, 0, 0], [0, 0, 0]
         size = size_of(mine, self.smallest_gpu_mib)
         for seats in self._of_project(mine.project).values():
             other = seats[0].workload
@@ -208,14 +202,20 @@ class _After:
                 continue
             surplus = apart(seats)[1]
             after = surplus if comes_before(other, mine) else seats
-            small = size_of(other, self.smallest_gpu_mib) <= size
-            every = total([every, *(seat.amount for seat in after)])
+            _add(every, after)
             if not other.preemptible:
-                fixed = total([fixed, *(seat.amount for seat in after)])
+                _add(fixed, after)
             elif after:
-                going = after if small else surplus
-                leaving = total([leaving, *(seat.amount for seat in going)])
-        return every, fixed, leaving
+                _add(leaving, after if size_of(other, self.smallest_gpu_mib) <= size else surplus)
+        return (every[0], every[1], every[2]), (fixed[0], fixed[1], fixed[2]), (leaving[0], leaving[1], leaving[2])
+
+
+def _add(sums: list[int], seats: list[Seat]) -> None:
+    for seat in seats:
+        gpu, cpu, memory = seat.amount
+        sums[0] += gpu
+        sums[1] += cpu
+        sums[2] += memory
 
 
 def _within_quota(request: Request) -> bool:
