@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
-from hotdesk_scheduler.core.model import Policy, Workload
+from hotdesk_scheduler.core.lifecycle import waited_long_at
+from hotdesk_scheduler.core.model import Workload
 from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus
 from hotdesk_scheduler.core.requests import Request, Requests
 from hotdesk_scheduler.core.rooms import NOW
@@ -78,14 +79,6 @@ def comes_before(first: Workload, second: Workload) -> bool:
     return (-first.priority, first.created_at, first.name) < (-second.priority, second.created_at, second.name)
 
 
-def due_at(workload: Workload, policy: Policy) -> float | None:
-    """When it has waited long enough (it waits since it was submitted, or stopped last); None where nodes are never kept."""
-    if policy.reserve_after_s is None:
-        return None
-    waits_since = max((pod.ended_at for pod in workload.pods if pod.ended_at is not None), default=workload.created_at)
-    return max(waits_since + policy.reserve_after_s, workload.created_at + policy.preemption_delay_s)
-
-
 def reserve(ledger: Ledger, requests: Requests) -> list[Reservation]:
     """Choose nodes for those who have waited longest, the largest first, and keep other work off them that would not give way."""
     due = sorted(_due(ledger, requests), key=lambda one: (one.since, one.request.workload.name, one.request.workload.id))
@@ -122,7 +115,7 @@ def _due(ledger: Ledger, requests: Requests) -> Iterator[Reservation]:
             if request.surplus or not request.ask[GPU] or workload.created_at + policy.reserve_after_s > now:
                 at = request.run_ends_at
                 continue
-            since = due_at(workload, policy)
+            since = waited_long_at(workload, policy)
             if since is None or since > now:
                 at += 1
                 continue
