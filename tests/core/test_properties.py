@@ -164,8 +164,8 @@ def assert_minimal(world: World, before: Snapshot) -> None:
     if len({d.beneficiary for d in stops}) != 1 or len(victims) < 2 or any(isinstance(d, Move) for d in world.plan.decisions):
         return
     for left in victims:
-        rest = tuple(d for d in world.plan.decisions if not (isinstance(d, Stop) and d.workload_id == left))
-        assert invariants.check(before, replace(world.plan, decisions=rest)), f"{left} could have been left running"
+        rest = tuple(d for d in world.plan.acts if not (isinstance(d, Stop) and d.workload_id == left))
+        assert invariants.check(before, replace(world.plan, acts=rest)), f"{left} could have been left running"
 
 
 @MODERATE

@@ -120,7 +120,7 @@ def test_every_part_of_a_snapshot_is_recorded() -> None:
 
 def test_every_part_of_a_plan_is_recorded() -> None:
     """A new one wants its word in `FACTS`, or to be written as decisions and holds are."""
-    assert {item.name for item in fields(Plan)} == {"version", "decisions", *FACTS}
+    assert {item.name for item in fields(Plan)} == {"version", "acts", "holds", *FACTS}
     cycle = next(history())
     assert isinstance(cycle.answer, Plan)
     other = replace(cycle, answer=replace(cycle.answer, weights=(("a", 7),)))

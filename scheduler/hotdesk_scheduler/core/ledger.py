@@ -24,7 +24,7 @@ from hotdesk_scheduler.core.model import (
     Snapshot,
     Workload,
 )
-from hotdesk_scheduler.core.plan import Decision, Move, Nominate, Start, Stop
+from hotdesk_scheduler.core.plan import Act, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.quantities import NOTHING, Vector, asked, held, plus
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.core.rooms import BOTH, LATER, NOW, Index, Spot
@@ -64,22 +64,55 @@ class Ledger:
         self.workloads = {w.id: w for w in snapshot.workloads}
         self.seats: dict[PodKey, Seat] = {}
         self.nominated: dict[PodKey, Seat] = {}
-        self.decisions: dict[tuple[str, int, str], Decision] = {}
+        self.decisions: dict[tuple[str, int, str], Act] = {}
         self.beneficiaries: set[str] = set()
         self.moved: dict[str, bool] = {}
         self.protected: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}
         self.releasing = 0
+        self.with_places: dict[str, Workload] = {}
+        """Workloads for which earlier plans kept places."""
+        self.short_gangs: dict[str, Workload] = {}
+        """Gangs of which too few are alive."""
+        self.irregular: dict[str, Workload] = {}
+        """Workloads of unknown projects, with failed pods, or of which some pods wait and others are being stopped."""
         self.lowest: dict[str, int] = {}
         """A lower bound of the priorities of preemptible work that runs, by project: most preemptions are refused by it alone."""
         self.last: dict[str, tuple[float, int]] = {}
         """Bounds of what each project runs: when the youngest was created (never, if it has surplus pods), and the lowest priority."""
+        self._priorities: dict[str, dict[int, int]] = {}
+        """How many preemptible pods of each priority run, by project."""
         self._log: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         for workload in snapshot.workloads:
-            self._take_in(workload)
+            self._take(workload, 1)
         self.index.fill(self.spots)
         self.strands = self._strands(snapshot.mix)
+        self.open_cycle(snapshot, now)
+
+    # --- from one cycle to the next ------------------------------------------------------------------------------------------------
+
+    def close_cycle(self) -> None:
+        """As it was when the cycle opened: what the snapshot says, and nothing decided."""
+        self.rollback(0)
+        self.beneficiaries.clear()
+        self.protected.clear()
+
+    def take_in(self, workload: Workload) -> None:
+        """One that is new, or as it is now."""
+        self.workloads[workload.id] = workload
+        self._take(workload, 1)
+
+    def take_out(self, workload: Workload) -> None:
+        """One that is gone, or as it was."""
+        del self.workloads[workload.id]
+        self._take(workload, -1)
+
+    def open_cycle(self, snapshot: Snapshot, now: float) -> None:
+        """All workloads are taken in."""
+        if snapshot.mix is not self.snapshot.mix:
+            self.strands = self._strands(snapshot.mix)
+        self.snapshot, self.now = snapshot, now
+        self.lowest = {name: min(counts) for name, counts in self._priorities.items() if counts}
         shares.assign(self.top, self.capacity, shares.past(snapshot.usage, self.policy.history_weight))
-        self._log.clear()
 
     def _strands(self, mix: Mix | None) -> Strands | None:
         found = prices(mix, self.smallest_gpu_mib) if mix and self.policy.placement == "binpack" else None
@@ -101,7 +134,8 @@ class Ledger:
             sum(max(0, n.memory_mib - n.foreign.memory_mib) for n in ready),
         )
 
-    def _take_in(self, workload: Workload) -> None:
+    def _take(self, workload: Workload, sign: int) -> None:
+        """Take a workload in (sign 1) or out (-1): sums, rooms and seats as its pods say."""
         account = self.projects.get(workload.project)
         fixed = not workload.preemptible
         active = workload.phase is Phase.ACTIVE
@@ -114,40 +148,70 @@ class Ledger:
                 continue
             if pod.state in HOLDING and pod.placement:
                 leaving = pod.state is PodState.RELEASING or not active
-                amount = self._sit(workload, pod, pod.placement, NOW if leaving else BOTH)
+                amount = self._sit(workload, pod, pod.placement, NOW if leaving else BOTH, sign)
                 if not leaving:
                     wanted = plus(wanted, amount)
                     if account:
-                        account.charge(amount, fixed, 1)
+                        account.charge(amount, fixed, sign)
             if not active:
                 continue
             if pod.nominated and pod.state in (PodState.PENDING, PodState.RELEASING) and pod.nominated.node in self.spot_of:
-                amount = self._sit(workload, pod, pod.nominated, LATER)
+                amount = self._sit(workload, pod, pod.nominated, LATER, sign)
                 wanted = plus(wanted, amount)
                 if account:
-                    account.charge(amount, fixed, 1)
+                    account.charge(amount, fixed, sign)
             elif pod.state is PodState.PENDING:  # nominated to a node that is no more
                 wanted = plus(wanted, asked(pod.request, self.smallest_gpu_mib))
         if account:
             requested = account.requested
-            requested[0] += wanted[0]
-            requested[1] += wanted[1]
-            requested[2] += wanted[2]
+            requested[0] += sign * wanted[0]
+            requested[1] += sign * wanted[1]
+            requested[2] += sign * wanted[2]
+        self._list(workload, account, sign)
 
-    def _sit(self, workload: Workload, pod: Pod, placement: Placement, rooms: int) -> Vector:
+    def _list(self, workload: Workload, account: Account | None, sign: int) -> None:
+        """In the lists of the few that are asked about one by one."""
+        pods = workload.pods
+        if account and len(pods) == 1 and pods[0].nominated is None and pods[0].state in (PodState.PENDING, PodState.RUNNING):
+            return
+        states = {pod.state for pod in pods}
+        waits = PodState.PENDING in states
+        for listed, table in (
+            (any((workload.id, pod.index) in self.nominated for pod in pods), self.with_places),
+            (workload.short_of_gang_since is not None and workload.min_pods > 1 and len(pods) > 1, self.short_gangs),
+            ((account is None and waits) or PodState.FAILED in states or (waits and PodState.RELEASING in states), self.irregular),
+        ):
+            if listed and sign > 0:
+                table[workload.id] = workload
+            else:
+                table.pop(workload.id, None)
+
+    def _sit(self, workload: Workload, pod: Pod, placement: Placement, rooms: int, sign: int) -> Vector:
         amount = held(pod.request, placement)
         spot = self.spot_of.get(placement.node)
         if spot is None:
             return amount
-        spot.change(rooms, placement, pod.request, 1)
-        seat = Seat(workload, pod, placement, spot, rooms, amount)
-        if rooms == LATER:
-            self.nominated[workload.id, pod.index] = seat
+        spot.change(rooms, placement, pod.request, sign)
+        table = self.nominated if rooms == LATER else self.seats
+        if sign > 0:
+            table[workload.id, pod.index] = Seat(workload, pod, placement, spot, rooms, amount)
         else:
-            self.seats[workload.id, pod.index] = seat
-            self.releasing += rooms == NOW
-        self._bound(workload)
+            del table[workload.id, pod.index]
+        if rooms != LATER:
+            self.releasing += sign * (rooms == NOW)
+            if workload.preemptible:
+                self._count_priority(workload, sign)
+        if sign > 0:
+            self._bound(workload)
         return amount
+
+    def _count_priority(self, workload: Workload, sign: int) -> None:
+        counts = self._priorities.setdefault(workload.project, {})
+        count = counts.get(workload.priority, 0) + sign
+        if count:
+            counts[workload.priority] = count
+        else:
+            del counts[workload.priority]
 
     def _bound(self, workload: Workload) -> None:
         created_at = workload.created_at if len(workload.pods) <= workload.min_pods else float("inf")
@@ -267,7 +331,7 @@ class Ledger:
         self._charge(seat.workload, amount, 1)
         self._set(self.nominated, (seat.workload.id, seat.pod.index), Seat(seat.workload, seat.pod, placement, spot, LATER, amount))
 
-    def decide(self, key: tuple[str, int, str], decision: Decision) -> None:
+    def decide(self, key: tuple[str, int, str], decision: Act) -> None:
         self._set(self.decisions, key, decision)
 
     def record_stop(self, seat: Seat, reason: Reason, beneficiary: str | None) -> None:

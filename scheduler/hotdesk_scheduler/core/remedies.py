@@ -315,7 +315,7 @@ class Remedies:
     def _resized(self, request: Request, pods: tuple[Pod, ...]) -> Request:
         amounts = [asked(pod.request, self.ledger.smallest_gpu_mib) for pod in pods]
         ask = (sum(a[0] for a in amounts), sum(a[1] for a in amounts), sum(a[2] for a in amounts))
-        return replace(request, pods=pods, ask=ask, asked=tuple(r for r in RESOURCES if ask[r]), gpu_millis=ask[0])
+        return replace(request, pods=pods, ask=ask, asked=tuple(r for r in RESOURCES if ask[r]))
 
 
 def preemptible(request: Request) -> Request:

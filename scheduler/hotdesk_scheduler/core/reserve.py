@@ -23,7 +23,7 @@ from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.lifecycle import waited_long_at
 from hotdesk_scheduler.core.model import Workload
 from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus
-from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.requests import Request, Requests, Walk
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.soonest import Outlook, apart, behind, seats_since, size_of
 
@@ -107,24 +107,24 @@ def _due(ledger: Ledger, requests: Requests) -> Iterator[Reservation]:
         return
     after = _After(ledger)
     for queue in requests.by_project.values():
-        at = count = 0
-        charged = NOTHING
-        while at < len(queue) and count < MOST_OF_A_PROJECT:
-            request = queue[at]
+        walk, count, charged = Walk(queue), 0, NOTHING
+        while count < MOST_OF_A_PROJECT and (request := walk.head):
             workload = request.workload
             if request.surplus or not request.ask[GPU] or workload.created_at + policy.reserve_after_s > now:
-                at = request.run_ends_at
+                walk.pass_group()
                 continue
             since = waited_long_at(workload, policy)
             if since is None or since > now:
-                at += 1
+                walk.advance()
                 continue
             found = _within_share(request, since, after, charged)
-            at = at + 1 if found else request.run_ends_at
-            if found:
-                charged = plus(charged, request.ask)
-                count += 1
-                yield found
+            if found is None:
+                walk.pass_group()
+                continue
+            walk.advance()
+            charged = plus(charged, request.ask)
+            count += 1
+            yield found
 
 
 def _within_share(request: Request, since: float, after: _After, charged: Vector) -> Reservation | None:
@@ -228,13 +228,9 @@ def _keep_out(ledger: Ledger, requests: Requests, reservations: list[Reservation
     least = min(one.size for one in reservations)
     place = {one.request.workload.id: i for i, one in enumerate(reservations)}
     for queue in requests.by_project.values():
-        at = 0
-        while at < len(queue):
-            request = queue[at]
-            at += 1
+        for request in queue:
             size = size_of(request.workload, ledger.smallest_gpu_mib)
             if request.workload.preemptible and (request.surplus or size < least):
-                at = request.run_ends_at
                 continue
             larger = reservations[: place.get(request.workload.id)]
             keeping, nodes = _kept_from(request, size, larger, everywhere)
@@ -244,7 +240,9 @@ def _keep_out(ledger: Ledger, requests: Requests, reservations: list[Reservation
             if key not in narrowed:
                 narrowed[key] = _without(request.eligible, nodes, len(ledger.spots))
             requests.narrow(request, narrowed[key], kept_for=keeping.request.workload)
-    requests.mark_runs()
+    requests.regroup()
+    for one in reservations:
+        one.request = requests.current(one.request)
 
 
 def _kept_from(
@@ -284,7 +282,7 @@ def hold_back(requests: Requests, reservations: list[Reservation]) -> None:
             if key not in narrowed:
                 narrowed[key] = _without(request.eligible, nodes, count)
             requests.narrow(request, narrowed[key], kept_for=owner.workload)
-    requests.mark_runs()
+    requests.regroup()
 
 
 def _place(one: Reservation) -> tuple[int, float, str]:
