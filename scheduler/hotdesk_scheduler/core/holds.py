@@ -22,7 +22,7 @@ from hotdesk_scheduler.core.line import Asked, Holds, Told, frozen
 from hotdesk_scheduler.core.model import Phase, PodState, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.remedies import Remedies
-from hotdesk_scheduler.core.requests import Key, Request, Requests
+from hotdesk_scheduler.core.requests import Kept, Key, Request, Requests
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.turns import may_evict, old_enough
 
@@ -55,9 +55,11 @@ class Advisor:
         return self._for_shape[request.shape]
 
 
-def _with_kept(told: Told, kept: tuple[str, ...]) -> Told:
-    """With the nodes that are kept for it."""
-    return replace(told, reason=replace(told.reason, sentence=f"{told.reason.sentence} {sentences.kept_for_it(kept)}"))
+def _with_kept(told: Told, kept: Kept, after_s: float) -> Told:
+    """With the nodes that are kept for it, since when, and who has to end there."""
+    sentence = f"{told.reason.sentence} {sentences.kept_for_it(kept, after_s)}"
+    numbers = tuple(sorted((*told.reason.numbers, ("kept_since", int(kept.since)), ("kept_nodes", len(kept.nodes)))))
+    return replace(told, reason=replace(told.reason, sentence=sentence, numbers=numbers))
 
 
 def fits(ledger: Ledger, request: Request) -> bool:
@@ -83,7 +85,10 @@ def holds(ledger: Ledger, requests: Requests) -> Holds:
         absent=absent,
         told=_told(ledger, requests, absent),
         may_evict=old_enough(ledger),
-        more={workload_id: partial(_with_kept, kept=kept) for workload_id, kept in requests.kept.items()},
+        more={
+            workload_id: partial(_with_kept, kept=kept, after_s=ledger.policy.reserve_after_s or 0)
+            for workload_id, kept in requests.kept.items()
+        },
         last=tuple((workload.id, Told(reason)) for workload, reason in outside),
         started=frozenset(key[0] for key in ledger.decisions if key[2] == "start"),
     )

@@ -21,6 +21,15 @@ from hotdesk_scheduler.core.quantities import Vector, asked, asked_resources, to
 ALIVE = frozenset({PodState.STARTING, PodState.RUNNING, PodState.SUCCEEDED})
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Nodes kept for one that has waited long, since when, and what has to end there first: (name, project) of each."""
+
+    nodes: tuple[str, ...]
+    since: float
+    blockers: tuple[tuple[str, str], ...]
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """Pods that start together. `shape` is equal for requests that ask the same of the same nodes in the same way."""
@@ -169,8 +178,8 @@ class Requests:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.by_project: dict[str, Queue] = {}
-        self.kept: dict[str, tuple[str, ...]] = {}
-        """Nodes kept for workloads that have waited long, by workload."""
+        self.kept: dict[str, Kept] = {}
+        """What is kept for workloads that have waited long, by workload (core/reserve)."""
         self._shapes: dict[object, int] = {}
         self._forms: dict[object, Form] = {}
         self._with_places: dict[str, list[Request]] = {}

@@ -23,7 +23,7 @@ from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.lifecycle import waited_long_at
 from hotdesk_scheduler.core.model import Workload
 from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus
-from hotdesk_scheduler.core.requests import Request, Requests, Walk
+from hotdesk_scheduler.core.requests import Kept, Request, Requests, Walk
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.soonest import Outlook, apart, behind, seats_since, size_of
 
@@ -298,6 +298,11 @@ def _without(eligible: Eligible, nodes: frozenset[int], count: int) -> Eligible:
     return Eligible(mask(eligible), tuple(Eligible(mask(stage)) for stage in eligible.stages))
 
 
-def kept_nodes(reservations: list[Reservation], ledger: Ledger) -> dict[str, tuple[str, ...]]:
-    """Names of the nodes kept for each workload."""
-    return {one.request.workload.id: tuple(ledger.spots[order].node.name for order in sorted(one.nodes)) for one in reservations}
+def kept_nodes(reservations: list[Reservation], ledger: Ledger) -> dict[str, Kept]:
+    """What is kept for each workload, by its id."""
+    found: dict[str, Kept] = {}
+    for one in reservations:
+        nodes = tuple(ledger.spots[order].node.name for order in sorted(one.nodes))
+        blockers = tuple(sorted((workload.name, workload.project) for workload in one.blockers))
+        found[one.request.workload.id] = Kept(nodes, one.since, blockers)
+    return found
