@@ -34,7 +34,7 @@ def test_every_advice_in_random_worlds_helps_and_nobody_is_left_without(slice_: 
         for hold in world.plan.decisions:
             if isinstance(hold, Hold) and not hold.helps:
                 assert "can only wait" in hold.reason.sentence
-                never = hold.reason.code in (ReasonCode.NODES_EXCLUDED, ReasonCode.NO_NODE_LARGE_ENOUGH)
+                never = hold.reason.code in (ReasonCode.NODES_EXCLUDED, ReasonCode.NO_NODE_LARGE_ENOUGH, ReasonCode.KEPT_FOR_OTHERS)
                 assert never or "even when" in hold.reason.sentence, hold.reason.sentence
     assert given > 50
 
@@ -137,6 +137,16 @@ def test_helps_that_are_needed_together_are_said_together() -> None:
     world.settle()
     assert check(world) > 0
     assert "when the quota of project a is raised to 2 GPUs and b1 of b ends" in world.hold(name).sentence
+
+
+def test_what_alone_suffices_is_not_said_again_with_more() -> None:
+    world = World(node(gpus=3), a=2, b=1)
+    world.runs("b", 1, fixed=True)
+    world.runs("a", 0.5, fixed=True)
+    name = world.asks("a", 2, fixed=True)
+    world.settle()
+    assert check(world) == 2
+    assert world.hold(name).sentence.endswith("It starts when a1 of a ends, or with 1 GPU.")
 
 
 def test_others_that_wait_are_a_matter_of_turn() -> None:

@@ -76,7 +76,7 @@ def test_many_who_would_stop_are_counted() -> None:
         world.runs("a", 1)
     story = forecast(world, world.workload("b", 8))
     assert len(story.would_stop) == 8
-    assert "a8, a7, a6 and 5 more of a stop (reclaimed: a goes from 8 GPUs to 0 and may have 0, b from 0 to 8" in story.sentence
+    assert "a1, a2, a3 and 5 more of a stop (reclaimed: a goes from 8 GPUs to 0 and may have 0, b from 0 to 8" in story.sentence
     assert in_words(story.would_stop) in story.sentence
 
 
@@ -89,6 +89,22 @@ def test_what_would_wait_says_for_what_and_what_would_help() -> None:
     assert story.reason.code is ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA
     assert story.what_would_help is not None
     assert (story.queue_position, story.queue_length) == (1, 1)
+
+
+def test_what_waits_on_record_starts_rather_than_would_start() -> None:
+    world = World(node(gpus=1), policy=NOTICE, a=0, b=1)
+    world.runs("a", 1)
+    story = why(world, world.asks("b", 1))
+    assert story.sentence.startswith("It starts on n1 (1 whole GPU) as soon as room is made (at most 30 s of notice): a1 of a stops (")
+    assert story.held_by == (("a", 1000),), "as it is now"
+
+
+def test_who_holds_gpus_is_left_out_where_nothing_is_in_the_way() -> None:
+    world = World(node(gpus=2), a=1)
+    world.runs("a", 1)
+    assert forecast(world, world.workload("a", 1)).held_by == ()
+    world.runs("a", 0, cpu_millis=79_000)
+    assert forecast(world, world.workload("a", 0, cpu_millis=5_000)).held_by == ()
 
 
 def test_what_if_on_free_gpus_says_where() -> None:

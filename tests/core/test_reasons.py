@@ -461,8 +461,8 @@ KEPT = Policy(grace_s=0, reserve_after_s=600)
 
 @golden(
     ReasonCode.KEPT_FOR_OTHERS,
-    "What is free on n1 is kept for a2 of a, which has waited long; until that has started only preemptible work may run there. In its "
-    "turn it starts as preemptible, or if it may use nodes of any type and pool.",
+    "What is free on n1 is kept for a2 of a, which has waited long; until that has started only work that gives way to it may start "
+    "there. In its turn it starts as preemptible.",
 )
 def kept_for_others() -> Reason:
     world = World(node("n1", 4, node_type="v100"), node("n2", 2, node_type="h200"), policy=KEPT, a=q(4), b=q(2))
@@ -473,8 +473,8 @@ def kept_for_others() -> Reason:
 
 @golden(
     ReasonCode.KEPT_FOR_OTHERS,
-    "What is free on n1 and n2 is kept for a2 of a, which has waited long; until that has started only preemptible work may run there. "
-    "In its turn it starts as preemptible, or if it may use nodes of any type and pool.",
+    "What is free on n1 and n2 is kept for a2 of a, which has waited long; until that has started only work that gives way to it may "
+    "start there. In its turn it starts as preemptible.",
 )
 def kept_for_others_on_several_nodes() -> Reason:
     nodes = [node("n1", 4, node_type="v100"), node("n2", 4, node_type="v100"), node("n3", 2, node_type="h200")]
