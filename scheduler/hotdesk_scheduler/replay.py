@@ -262,7 +262,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="hotdesk-scheduler replay",
         description="Ask again what a service asked its core, and compare the decisions byte for byte. Exit code 1 if one differs.",
     )
-    parser.add_argument("log", nargs="*", type=Path, metavar="LOG", help="a state directory, or files of STATE/scheduler/decisions")
+    parser.add_argument(
+        "log", nargs="*", type=Path, metavar="LOG", help="a state directory, or files of its scheduler/decisions; default: HOTDESK_STATE"
+    )
     parser.add_argument("--trace", action="store_true", help="print every decision with its reason, as simulate --trace does")
     parser.add_argument("--json", action="store_true", help="print one object a cycle, then one that sums up")
     parser.add_argument("--since", type=_moment, metavar="TIME", help="only what was decided then or later, such as 2026-11-21T16:00")
@@ -283,7 +285,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """The `replay` subcommand. Raises Invalid for what is no record."""
     options = _parser().parse_args(argv)
-    places = options.log or [settings.load(argparse.Namespace()).state_dir]
+    places = options.log or [settings.load(argparse.Namespace()).state_dir]  # HOTDESK_STATE, or where `make up` keeps it
     segments = [segment for place in places for segment in reader.found(place.expanduser())]
     replay = Replay(options)
     console = Console(stderr=True)

@@ -207,6 +207,14 @@ def test_what_if_a_project_had_more_shows_what_would_have_been_decided(record: P
     assert "team-a, team-b" in capsys.readouterr().err
 
 
+def test_without_a_place_the_services_own_state_directory_is_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTDESK_STATE", str(tmp_path / "mine"))
+    assert replayed() == 2
+    assert str(tmp_path / "mine") in capsys.readouterr().err
+
+
 def test_a_place_without_a_record_and_bad_flags_are_answered_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert replayed(tmp_path) == 2
     assert "state directory" in capsys.readouterr().err
