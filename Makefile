@@ -5,6 +5,7 @@
 #   make passwords  show the generated passwords again                          STATE=
 #   make test       all tests, browser included
 #   make install    prepare .venv only
+#   make night      the random properties of the core again, with new examples, ten times as many
 #   make lint       ruff, mypy, import rules
 #   make bench      measure the figures the README claims, write build/bench.json
 
@@ -12,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help up down passwords install test lint bench clean
+.PHONY: help up down passwords install test night lint bench clean
 
 PORT ?= 8000
 STATE ?= $(HOME)/.local/state/hotdesk
@@ -43,6 +44,10 @@ passwords:
 test:
 	@bash .ci/install dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+night:
+	@bash .ci/install dev
+	HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -n 2 --timeout 36000 $(PYTEST_ARGS) tests/core
 
 lint:
 	@bash .ci/install dev quiet
