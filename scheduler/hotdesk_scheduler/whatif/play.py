@@ -20,9 +20,10 @@ from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import history, lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import Phase, Pod, PodState, Policy, Snapshot, Workload
-from hotdesk_scheduler.core.plan import Finish, Hold, Move, Nominate, Plan, Remove, Requeue, Start, Stop
+from hotdesk_scheduler.core.plan import Finish, Move, Nominate, Plan, Remove, Requeue, Start, Stop
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.whatif.cluster import Cluster, model_of
 from hotdesk_scheduler.whatif.trace import Job
@@ -103,6 +104,7 @@ class Play:
         self._engine = FakeEngine(cluster.nodes, projects=cluster.projects, departments=cluster.departments, runs_workspaces=True)
         self._spec = WorkloadSpec(project="trace")
         self._learner = Learner()
+        self._memory = Memory()
         self._now_ms = 0
         self._courses = {f"{number:07d}": Course(job) for number, job in enumerate(jobs)}
         self._coming = [(_workload(cluster, key, c.job, path), key) for key, c in self._courses.items()][::-1]
@@ -132,9 +134,8 @@ class Play:
                     "The jobs do not come to an end: some are stopped again and again before their first checkpoint.",
                     next_step="Give a shorter --checkpoint-every, or a --min-runtime.",
                 )
-        for hold in self._plan.decisions if self._plan else ():
-            if isinstance(hold, Hold):
-                self._courses[hold.workload_id].why_waiting = hold.reason.sentence
+        for hold in self._plan.holds if self._plan else ():
+            self._courses[hold.workload_id].why_waiting = hold.reason.sentence
         return self.story
 
     # --- time --------------------------------------------------------------------------------------------------------------------
@@ -246,14 +247,13 @@ class Play:
     def _decide(self) -> Plan:
         self.story.cycles += 1
         with collector.paused():
-            return decide(self._snapshot(), self._policy, self._now)
+            return decide(self._snapshot(), self._policy, self._now, self._memory)
 
     async def _apply(self, plan: Plan) -> bool:
         """Carry out a plan; whether anything moved."""
-        moved = False
         self._plan = plan
         self._fair = dict(plan.fair_shares)
-        for decision in plan.decisions:
+        for decision in plan.acts:
             match decision:
                 case Start():
                     await self._start(decision)
@@ -264,10 +264,7 @@ class Play:
                     await self._stop(decision)
                 case Nominate():
                     await self._engine.nominate(decision.workload_id, decision.index, decision.placement)
-                case Hold():
-                    continue
-            moved = True
-        return moved
+        return bool(plan.acts)
 
     async def _start(self, start: Start) -> None:
         course = self._courses[start.workload_id]
