@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from hotdesk_scheduler import collector, settings, trace
 from hotdesk_scheduler.core import explain, lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import Snapshot
 from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.decisionlog import reader
@@ -44,12 +45,12 @@ class Outcome:
     notes: list[Note] = field(default_factory=list)
 
 
-def answer(recorded: Recorded) -> Answer:
-    """What the core says today to what it was asked then."""
+def answer(recorded: Recorded, memory: Memory | None = None) -> Answer:
+    """What the core says today to what it was asked then; with a memory of the cycle before, as the service asks."""
     try:
         with collector.paused():
             if recorded.step == DECIDE:
-                return plain(decide(recorded.snapshot, recorded.policy, recorded.now))
+                return plain(decide(recorded.snapshot, recorded.policy, recorded.now, memory))
             return plain(tuple(lifecycle.review(recorded.snapshot, recorded.policy, recorded.now)))
     except Exception as error:  # a crash is an answer too: it is on record as one
         return plain(failure(error))
@@ -166,6 +167,7 @@ class Replay:
         self.options = options
         self.outcome = Outcome()
         self.is_what_if = bool(options.quota)
+        self.memory = None if options.cold else Memory()
 
     def _wanted(self, recorded: Recorded) -> bool:
         wish = self.options
@@ -183,7 +185,7 @@ class Replay:
         self.outcome.cycles += 1
         self.outcome.skipped += recorded.skipped
         asked = replace(recorded, snapshot=with_quotas(recorded.snapshot, self.options.quota)) if self.is_what_if else recorded
-        now = answer(asked)
+        now = answer(asked, self.memory)
         is_same = now.text() == recorded.answer.text()
         if not is_same:
             self.outcome.different.append(recorded.number)
@@ -270,6 +272,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--since", type=_moment, metavar="TIME", help="only what was decided then or later, such as 2026-11-21T16:00")
     parser.add_argument("--until", type=_moment, metavar="TIME", help="only what was decided then or before")
     parser.add_argument("--cycle", type=int, metavar="N", help="only this cycle")
+    parser.add_argument("--cold", action="store_true", help="decide each cycle from nothing, without what is remembered of the one before")
     parser.add_argument("--explain", metavar="NAME", help="say why this workload (PROJECT/NAME or NAME) waits in each cycle")
     parser.add_argument(
         "--quota",

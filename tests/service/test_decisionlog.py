@@ -21,6 +21,7 @@ from hotdesk_api.errors import Invalid
 from hotdesk_scheduler import replay
 from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import GpuRequest, PodRequest, Policy, Snapshot
 from hotdesk_scheduler.core.plan import Plan
@@ -325,7 +326,7 @@ class Recording(QuickWorld):
 def test_any_history_comes_back_and_is_decided_the_same_again(seed: int) -> None:
     world = a_history(seed, kind=Recording)
     assert isinstance(world, Recording)
-    encoder = Encoder()
+    encoder, memory = Encoder(), Memory()
     written_ones = [(cycle, line) for cycle in world.asked if (line := encoder.line(cycle))]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "000001.jsonl"
@@ -334,6 +335,7 @@ def test_any_history_comes_back_and_is_decided_the_same_again(seed: int) -> None
             assert isinstance(recorded, Recorded)
             assert recorded.answer.text() == plain(cycle.answer).text()
             assert replay.answer(recorded).text() == recorded.answer.text()
+            assert replay.answer(recorded, memory).text() == recorded.answer.text()
 
 
 def crashes(snapshot: Snapshot, policy: Policy, now: float) -> Plan:

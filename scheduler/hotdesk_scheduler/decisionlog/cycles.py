@@ -82,18 +82,6 @@ class Answer:
         return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def split(plan: Plan) -> tuple[list[Decision], list[Hold]]:
-    """What a plan changes, and what it says of the queue, each in its order."""
-    changes: list[Decision] = []
-    holds: list[Hold] = []
-    for decision in plan.decisions:
-        if isinstance(decision, Hold):
-            holds.append(decision)
-        else:
-            changes.append(decision)
-    return changes, holds
-
-
 def decision_text(decision: Decision | LifecycleDecision) -> bytes:
     """A decision other than a hold as JSON, its kind first."""
     name = _NAMES[type(decision)]
@@ -119,14 +107,14 @@ def plain(answer: Plan | Iterable[LifecycleDecision] | str) -> Answer:
         return Answer(error=answer)
     if not isinstance(answer, Plan):
         return Answer(tuple(json.loads(decision_text(decision)) for decision in answer))
-    changes, holds = split(answer)
+    holds = list(answer.holds)
     told: dict[tuple[int, int], Json] = {}  # equal requests share their reason: it is written once
     for hold in holds:
         key = (id(hold.reason), id(hold.helps))
         if key not in told:
             told[key] = json.loads(told_text(hold))
     by_id = {hold.workload_id: told[id(hold.reason), id(hold.helps)] for hold in holds}
-    return Answer(tuple(json.loads(decision_text(decision)) for decision in changes), by_id, facts_of(answer))
+    return Answer(tuple(json.loads(decision_text(decision)) for decision in answer.acts), by_id, facts_of(answer))
 
 
 def facts_of(plan: Plan) -> dict[str, dict[str, int]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.core.plan import Hold, Plan
-from hotdesk_scheduler.decisionlog.cycles import DECIDE, KEYS, PARTS, POLICY, Cycle, decision_text, facts_of, split, told_text
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, KEYS, PARTS, POLICY, Cycle, decision_text, facts_of, told_text
 
 AT_ONCE = 500
 """So many values are written in one go; between them other threads may run."""
@@ -96,10 +96,9 @@ class Encoder:
         if isinstance(cycle.answer, str):
             yield b'"error":' + json.dumps(cycle.answer).encode()
         elif isinstance(cycle.answer, Plan):
-            changes, holds = split(cycle.answer)
-            if changes:
-                yield b'"decisions":[%s]' % b",".join(map(decision_text, changes))
-            yield from self._queue(holds)
+            if cycle.answer.acts:
+                yield b'"decisions":[%s]' % b",".join(map(decision_text, cycle.answer.acts))
+            yield from self._queue(tuple(cycle.answer.holds))
             for name, facts in facts_of(cycle.answer).items():
                 if facts != self._facts.get(name, {}):
                     self._facts[name] = facts
