@@ -28,6 +28,7 @@ from hotdesk_scheduler.core.plan import Act, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.quantities import NOTHING, Vector, asked, held, plus
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.core.rooms import BOTH, LATER, NOW, Index, Spot
+from hotdesk_scheduler.core.spare import Spare
 from hotdesk_scheduler.core.stranded import Strands, prices
 
 PodKey = tuple[str, int]
@@ -86,6 +87,7 @@ class Ledger:
             self._take(workload, 1)
         self.index.fill(self.spots)
         self.strands = self._strands(snapshot.mix)
+        self._spare: Spare | None = None
         self.open_cycle(snapshot, now)
 
     # --- from one cycle to the next ------------------------------------------------------------------------------------------------
@@ -121,6 +123,13 @@ class Ledger:
     def weights_now(self) -> tuple[tuple[str, int], ...]:
         """Over-quota weights of projects as past use leaves them; none where it does not count."""
         return tuple(sorted((name, a.weight_now) for name, a in self.projects.items() if a.weight_now is not None))
+
+    @property
+    def spare(self) -> Spare:
+        """Where CPU-only work goes."""
+        if self._spare is None:
+            self._spare = Spare(self.spots, self.index, spread=self.policy.placement == "spread")
+        return self._spare
 
     def keep_room_for(self, mix: Mix | None) -> None:
         """Place for this mix of requests from now on."""

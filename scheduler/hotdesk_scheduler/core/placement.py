@@ -130,7 +130,8 @@ def find(ledger: Ledger, request: PodRequest, stage: Eligible, rooms: int) -> Pl
                 return Placement(spot.node.name, gpu.whole)
         return None
     if gpu.is_none:
-        return _find_cpu(ledger, request, stage, rooms)
+        found = ledger.spare.find(request, stage, rooms)
+        return Placement(found.node.name) if found else None
     return _find_shared(ledger, request, stage, rooms)
 
 
@@ -170,20 +171,6 @@ def _join(ledger: Ledger, request: PodRequest, stage: Eligible, rooms: int) -> P
         if millis <= WHOLE_GPU and spot.fits(rooms, placement, request):
             return placement
     return None
-
-
-def _find_cpu(ledger: Ledger, request: PodRequest, stage: Eligible, rooms: int) -> Placement | None:
-    """The fullest node, one without GPUs if there is one, else the one with the fewest left: CPU beside free GPUs is for those."""
-    spread = ledger.policy.placement == "spread"
-    best: tuple[tuple[bool, int, int, str], Spot] | None = None
-    for spot in ledger.spots:
-        if spot.order in stage and spot.node.ready and spot.fits_beside_gpu(rooms, request):
-            cpu = spot.later.cpu_millis
-            fullest = (0, -cpu) if spread else (spot.later.free_gpus, cpu)
-            key = (spot.node.gpus > 0, *fullest, spot.node.name)
-            if best is None or key < best[0]:
-                best = (key, spot)
-    return Placement(best[1].node.name) if best else None
 
 
 def on_spot(spot: Spot, request: PodRequest, rooms: int) -> Placement | None:
