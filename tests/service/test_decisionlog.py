@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -24,7 +25,7 @@ from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import GpuRequest, PodRequest, Policy, Snapshot
-from hotdesk_scheduler.core.plan import Plan
+from hotdesk_scheduler.core.plan import Hold, Plan
 from hotdesk_scheduler.decisionlog import reader, segments
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, FACTS, REVIEW, Cycle, plain
 from hotdesk_scheduler.decisionlog.encoder import Encoder, runs
@@ -296,6 +297,29 @@ def test_a_compressed_segment_that_ends_early_is_read_as_far_as_it_goes(tmp_path
     note = read_back(folder)[-1]
     assert isinstance(note, Note)
     assert "any further" in note.sentence or "middle of line" in note.sentence
+
+
+class CountedBy(tuple[Hold, ...]):
+    """Holds that know which thread looked at them first."""
+
+    __slots__ = ()
+    threads: list[str] = []
+
+    def __len__(self) -> int:
+        self.threads.append(threading.current_thread().name)
+        return super().__len__()
+
+    def __iter__(self) -> Iterator[Hold]:
+        self.threads.append(threading.current_thread().name)
+        return super().__iter__()
+
+
+def test_the_queue_is_counted_by_who_decided_never_by_two_threads_at_a_time(tmp_path: Path) -> None:
+    cycle = next(history())
+    assert isinstance(cycle.answer, Plan)
+    written([replace(cycle, answer=replace(cycle.answer, holds=CountedBy(cycle.answer.holds)))], tmp_path / "log")
+    assert CountedBy.threads[0] == threading.current_thread().name
+    assert "decisionlog" in CountedBy.threads
 
 
 class Recording(QuickWorld):
