@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from builders import World, at_once, millis, node, q
+from builders import World, at_once, gpu_request, millis, node, q
 from hotdesk_scheduler.core import invariants
 from hotdesk_scheduler.core.decide import cycle
 from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Quota, Share, Snapshot
@@ -108,8 +108,16 @@ def a_state(seed: int, *, running: int = 12, waiting: int = 3, kind: type[QuickW
         _run(world, chance, project, gpus, more, anything_goes=changed)
     for _ in range(chance.randint(1, waiting)):
         project, gpus, more = an_ask(chance)
-        world.asks(project, gpus, **more)
+        uneven(world, world.asks(project, gpus, **more), chance)
     return world
+
+
+def uneven(world: World, name: str, chance: random.Random) -> None:
+    """Some gangs have one pod that asks for something else than the others."""
+    workload = world.get(name)
+    if len(workload.pods) > 1 and chance.random() < 0.25:
+        first = replace(workload.pods[0], request=replace(workload.pods[0].request, gpu=gpu_request(chance.choice(SIZES))))
+        world.engine.put_workload(replace(workload, pods=(first, *workload.pods[1:])))
 
 
 def _run(world: World, chance: random.Random, project: str, gpus: float, more: dict[str, Any], *, anything_goes: bool) -> None:
@@ -168,7 +176,7 @@ def a_history(seed: int, *, batches: int = 5, most: int = 6, kind: type[QuickWor
 
 def _submits(world: World, chance: random.Random) -> None:
     project, gpus, more = an_ask(chance)
-    world.asks(project, gpus, **more)
+    uneven(world, world.asks(project, gpus, **more), chance)
 
 
 def _deletes(world: World, chance: random.Random) -> None:

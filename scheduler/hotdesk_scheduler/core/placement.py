@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import WHOLE_GPU, Placement, Pod, PodRequest, Share
+from hotdesk_scheduler.core.packing import pack
 from hotdesk_scheduler.core.requests import Request
 from hotdesk_scheduler.core.rooms import LATER, NOW, Room, Spot
 
@@ -26,8 +27,22 @@ def place(ledger: Ledger, request: Request, rooms: int) -> int:
         if placed == len(request.pods):
             return placed
         ledger.rollback(checkpoint)
+        if _pack_in(ledger, request, stage, rooms):
+            return len(request.pods)
         best = max(best, placed)
     return best
+
+
+def _pack_in(ledger: Ledger, request: Request, stage: Eligible, rooms: int) -> bool:
+    """Unequal pods for which largest first finds no place: any other way. For equal ones every order comes to the same."""
+    groups = alike(request.pods) if len(request.pods) > 1 else ()
+    if len(groups) < 2:
+        return False
+    spots = [spot for spot in ledger.spots if spot.node.ready and spot.order in stage]
+    found = pack([pod for equal in groups for pod in equal], spots, rooms)
+    for pod, place in found or ():
+        _put(ledger, request, pod, place, rooms)
+    return found is not None
 
 
 def _place_in(ledger: Ledger, request: Request, stage: Eligible, rooms: int) -> int:
