@@ -24,7 +24,6 @@ SHARED_GPUS = ("s0", "s1")
 SEEDS = st.integers(0, 2**32 - 1)
 MANY = settings(max_examples=20 * settings().max_examples)
 """2,000 examples, at night ten times as many."""
-CYCLES_TO_REST = 6
 CYCLES_AT_REST = 5
 
 
@@ -44,9 +43,9 @@ class QuickWorld(World):
         self.cycle()
         return any(not isinstance(decision, Hold) for decision in self.plan.decisions)
 
-    def rest(self) -> None:
-        """A cycle that decides nothing comes within six, and five more decide nothing either."""
-        assert not all(self.decides() for _ in range(CYCLES_TO_REST)), f"does not come to rest within {CYCLES_TO_REST} cycles"
+    def rest(self, *, within: int = 6) -> None:
+        """A cycle that decides nothing comes within so many, and five more decide nothing either."""
+        assert not all(self.decides() for _ in range(within)), f"does not come to rest within {within} cycles"
         assert not any(self.decides() for _ in range(CYCLES_AT_REST)), "was at rest and moves again"
 
 

@@ -16,7 +16,7 @@ from hotdesk_scheduler.core.victims import Pools, Unit
 from hypothesis import given
 from random_worlds import MANY, SEEDS, a_state
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def questions(seed: int) -> Iterator[tuple[Ledger, Pools, Request]]:
