@@ -10,11 +10,11 @@ import os
 import secrets
 import signal
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from hotdesk_api.errors import Invalid
+from hotdesk_api.version import VERSION
 
 from hotdesk_scheduler.core.model import Policy
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
@@ -111,7 +111,7 @@ def decision_log(settings: Settings) -> DecisionLog | None:
         settings.scheduler_dir / "decisions",
         most_bytes=settings.decisions_mib * 2**20,
         most_age_s=settings.decisions_keep_s,
-        made_by=version("hotdesk"),
+        made_by=VERSION,
     )
 
 
