@@ -146,6 +146,17 @@ def test_a_workload_is_counted_once_however_often_it_is_looked_at() -> None:
     assert learner.look(reversed(world.snapshot().workloads)) is not None
 
 
+def test_the_mix_is_the_same_object_until_half_as_much_again_has_been_seen() -> None:
+    learner = Learner()
+    learner.note(asks(0.5), count=ENOUGH)
+    first = learner.mix
+    for _ in range(ENOUGH // 2 - 1):
+        learner.note(asks(0.3))
+        assert learner.mix is first
+    learner.note(asks(0.3))
+    assert learner.mix is not first
+
+
 requests = st.builds(
     asks,
     gpu=st.sampled_from([0, 0.1, 0.25, 0.3, 0.5, 0.7, 0.81, 1, 2, 4]),
