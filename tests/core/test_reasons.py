@@ -131,6 +131,17 @@ def fair_share_reached() -> Reason:
 
 @golden(
     ReasonCode.FAIR_SHARE_REACHED,
+    "The fair share is reached: project a may have 1 GPU now (quota 1) and uses 1; this asks for 0.5 GPU (16384 MiB of one GPU). It starts "
+    "when a1 of a ends.",
+)
+def fair_share_reached_by_what_asks_for_memory() -> Reason:
+    world = World(node(gpus=1), a=1)
+    world.runs("a", 1)
+    return held(world, world.asks("a", gpu_memory_mib=16_384))
+
+
+@golden(
+    ReasonCode.FAIR_SHARE_REACHED,
     "The fair share is reached: department d may have 1 GPU now (quota 1) and uses 1; this asks for 1 GPU. The rest is held by "
     "b (1 GPU) and c (1 GPU). It starts when c1 of c ends.",
 )

@@ -155,9 +155,10 @@ def whose(account: Account) -> str:
 
 def _share_reached(cluster: Cluster, request: Request, account: Account) -> Reason:
     share, used, quota = account.share[GPU], account.allocated[GPU], account.quota[GPU]
+    by_memory = f" ({pod_words(request.pods[0].request)})" if request.pods[0].request.gpu.memory_mib and len(request.pods) == 1 else ""
     sentence = (
         f"The fair share is reached: {whose(account)} may have {gpu_words(share)} now (quota {gpus(quota)}) and uses {gpus(used)}; "
-        f"this asks for {gpu_words(request.ask[GPU])}."
+        f"this asks for {gpu_words(request.ask[GPU])}{by_memory}."
     )
     if account.weight_now is not None and account.weight_now < account.weight:
         sentence += f" Its over-quota weight is {gpus(account.weight)}, now {gpus(account.weight_now)} because of past use."
