@@ -46,6 +46,13 @@ class Account:
         """The account beside the other departments: where branches of different departments part."""
         return self.path[-1]
 
+    def want(self, amount: Vector, sign: int) -> None:
+        """Add (or take back) what a workload asks for in all, placed or not."""
+        requested = self.requested
+        requested[0] += sign * amount[0]
+        requested[1] += sign * amount[1]
+        requested[2] += sign * amount[2]
+
     def charge(self, amount: Vector, fixed: bool, sign: int) -> None:
         """Add (or take back, sign -1) an amount here and at the department."""
         gpu, cpu, memory = amount if sign > 0 else (-amount[0], -amount[1], -amount[2])

@@ -25,9 +25,13 @@ def holders(ledger: Ledger, seats: Iterable[Seat], orders: set[int]) -> dict[str
     sums: dict[str, list[int]] = {}
     for seat in seats:
         if seat.spot.order in orders:
-            mine = sums.setdefault(seat.workload.project, [0, 0, 0])
-            for r in RESOURCES:
-                mine[r] += seat.amount[r]
+            mine = sums.get(seat.workload.project)
+            if mine is None:
+                mine = sums[seat.workload.project] = [0, 0, 0]
+            gpu, cpu, memory = seat.amount
+            mine[0] += gpu
+            mine[1] += cpu
+            mine[2] += memory
     for spot in ledger.spots:
         if spot.node.foreign.gpu_millis and spot.order in orders:
             foreign, mine = spot.node.foreign, sums.setdefault(OTHERS, [0, 0, 0])

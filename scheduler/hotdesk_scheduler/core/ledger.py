@@ -6,6 +6,7 @@ It knows where every pod sits, what every account is charged, and what this plan
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -80,8 +81,8 @@ class Ledger:
         """A lower bound of the priorities of preemptible work that runs, by project: most preemptions are refused by it alone."""
         self.last: dict[str, tuple[float, int]] = {}
         """Bounds of what each project runs: when the youngest was created (never, if it has surplus pods), and the lowest priority."""
-        self._priorities: dict[str, dict[int, int]] = {}
-        """How many preemptible pods of each priority run, by project."""
+        self._priorities: Counter[tuple[str, int]] = Counter()
+        """How many preemptible pods run, by project and priority."""
         self._log: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         for workload in snapshot.workloads:
             self._take(workload, 1)
@@ -113,7 +114,10 @@ class Ledger:
         if snapshot.mix is not self.snapshot.mix:
             self.strands = self._strands(snapshot.mix)
         self.snapshot, self.now = snapshot, now
-        self.lowest = {name: min(counts) for name, counts in self._priorities.items() if counts}
+        self.lowest = {}
+        for (name, priority), count in self._priorities.items():
+            if count:
+                self.lowest[name] = min(priority, self.lowest.get(name, priority))
         shares.assign(self.top, self.capacity, shares.past(snapshot.usage, self.policy.history_weight))
 
     def _strands(self, mix: Mix | None) -> Strands | None:
@@ -172,16 +176,13 @@ class Ledger:
             elif pod.state is PodState.PENDING:  # nominated to a node that is no more
                 wanted = plus(wanted, asked(pod.request, self.smallest_gpu_mib))
         if account:
-            requested = account.requested
-            requested[0] += sign * wanted[0]
-            requested[1] += sign * wanted[1]
-            requested[2] += sign * wanted[2]
+            account.want(wanted, sign)
         self._list(workload, account, sign)
 
     def _list(self, workload: Workload, account: Account | None, sign: int) -> None:
         """In the lists of the few that are asked about one by one."""
         pods = workload.pods
-        if account and len(pods) == 1 and pods[0].nominated is None and pods[0].state in (PodState.PENDING, PodState.RUNNING):
+        if account and _is_plain(pods):
             return
         states = {pod.state for pod in pods}
         waits = PodState.PENDING in states
@@ -209,23 +210,16 @@ class Ledger:
         if rooms != LATER:
             self.releasing += sign * (rooms == NOW)
             if workload.preemptible:
-                self._count_priority(workload, sign)
+                self._priorities[workload.project, workload.priority] += sign
         if sign > 0:
             self._bound(workload)
         return amount
 
-    def _count_priority(self, workload: Workload, sign: int) -> None:
-        counts = self._priorities.setdefault(workload.project, {})
-        count = counts.get(workload.priority, 0) + sign
-        if count:
-            counts[workload.priority] = count
-        else:
-            del counts[workload.priority]
-
     def _bound(self, workload: Workload) -> None:
         created_at = workload.created_at if len(workload.pods) <= workload.min_pods else float("inf")
-        youngest, least = self.last.get(workload.project, (0.0, workload.priority + 1))
-        if created_at > youngest or workload.priority < least:
+        last = self.last.get(workload.project)
+        if last is None or created_at > last[0] or workload.priority < last[1]:
+            youngest, least = last or (created_at, workload.priority)
             self.last[workload.project] = (max(youngest, created_at), min(least, workload.priority))
         if workload.preemptible and workload.priority < self.lowest.get(workload.project, workload.priority + 1):
             self.lowest[workload.project] = workload.priority
@@ -363,6 +357,11 @@ class Ledger:
         """Whether the pod runs (or starts) and is not being stopped, as this plan stands."""
         seat = self.seats.get((workload.id, pod.index))
         return seat is not None and seat.rooms == BOTH
+
+
+def _is_plain(pods: tuple[Pod, ...]) -> bool:
+    """One pod that waits or runs, as most are: nothing about its workload has to be asked one by one."""
+    return len(pods) == 1 and pods[0].nominated is None and pods[0].state in (PodState.PENDING, PodState.RUNNING)
 
 
 def _restore(table: dict[Any, Any], key: Any, value: Any) -> None:

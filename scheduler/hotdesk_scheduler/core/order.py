@@ -99,7 +99,7 @@ class Line:
             if hopeless is not None and hopeless(request):
                 walk.pass_group()
             elif skip is not None and skip(request):
-                walk.advance()
+                walk.skip_while(skip)
             else:
                 return request
         return None

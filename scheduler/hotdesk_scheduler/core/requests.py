@@ -7,7 +7,7 @@ group of equals, each in its order: what is hopeless for one is passed over for 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
@@ -132,6 +132,18 @@ class Walk:
         self._last, _, group = self._heap[0]
         group.at += 1
         if group.at < len(group.requests):
+            heapreplace(self._heap, group.entry())
+        else:
+            heappop(self._heap)
+
+    def skip_while(self, skip: Callable[[Request], bool]) -> None:
+        """Past the head, and those equal to it that follow and are to be skipped too."""
+        group = self._heap[0][2]
+        requests, at = group.requests, group.at + 1
+        while at < len(requests) and skip(requests[at]):
+            at += 1
+        group.at = at
+        if at < len(requests):
             heapreplace(self._heap, group.entry())
         else:
             heappop(self._heap)
