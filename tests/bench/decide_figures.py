@@ -167,6 +167,8 @@ class Shape:
         return f"decide {letter} ({words.replace('_', ' ')})"
 
 
+KEEPS = Policy(reserve_after_s=600.0)
+"""As in the service: everybody in the queue has waited long enough to have nodes kept, could he be helped by it."""
 SHAPES = [
     Shape(a_an_empty_morning, 100, 15, lambda plan, nodes: count(plan, Start) == 5 * nodes),
     Shape(b_everything_starts, 500, 150, lambda plan, nodes: count(plan, Start) == GPUS * nodes),
@@ -177,7 +179,7 @@ SHAPES = [
         Policy(max_moves=None),
     ),
     Shape(f_one_gpu_short, 500, 50, lambda plan, nodes: not count(plan, Start, Stop, Move, Nominate) and count(plan, Hold) == 1),
-    Shape(g_nothing_may_change, 1000, 100, lambda plan, nodes: len(plan.decisions) == count(plan, Hold) == 10 * nodes),
+    Shape(g_nothing_may_change, 1000, 100, lambda plan, nodes: len(plan.decisions) == count(plan, Hold) == 10 * nodes, KEEPS),
 ]  # fmt: skip
 
 
