@@ -224,6 +224,12 @@ class Ledger:
         if workload.preemptible and workload.priority < self.lowest.get(workload.project, workload.priority + 1):
             self.lowest[workload.project] = workload.priority
 
+    def tighten_bounds(self) -> None:
+        """Who has left by now no longer counts in `last`: over many warm cycles it would tell less and less."""
+        self.last = {}
+        for workload in {id(s.workload): s.workload for table in (self.seats, self.nominated) for s in table.values()}.values():
+            self._bound(workload)
+
     # --- changes -----------------------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> int:

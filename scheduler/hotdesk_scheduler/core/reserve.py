@@ -171,6 +171,7 @@ class _After:
         """What it runs, or keeps a place for, by workload."""
         if self._seats is None:
             self._seats = {}
+            self._ledger.tighten_bounds()
             for table in (self._ledger.seats, self._ledger.nominated):
                 for seat in table.values():
                     if seat.rooms != NOW:
