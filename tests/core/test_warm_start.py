@@ -164,3 +164,20 @@ def test_a_cycle_that_fails_leaves_nothing_to_remember(monkeypatch: pytest.Monke
         with pytest.raises(ZeroDivisionError):
             decide(world.snapshot(), world.policy, world.now, memory)
     assert decide(world.snapshot(), world.policy, world.now, memory) == decide(world.snapshot(), world.policy, world.now)
+
+
+def test_a_small_change_is_caught_up_with_and_another_quota_starts_from_nothing() -> None:
+    world, memory = World(node("n1", 2), a=1, b=1), Memory()
+    world.asks("a")
+    decide(world.snapshot(), world.policy, world.now, memory)
+    first, _ = memory._kept or (None, None)
+    world.asks("b")
+    decide(world.snapshot(), world.policy, world.now + 1, memory)
+    assert first is not None and memory._kept is not None
+    assert memory._kept[0] is first
+    chosen = world.snapshot().projects[0]
+    world.engine._projects[chosen.name] = replace(chosen, gpu=Quota(2000))
+    world.engine._changed("project")
+    plan = decide(world.snapshot(), world.policy, world.now + 2, memory)
+    assert memory._kept[0] is not first
+    assert plan == decide(world.snapshot(), world.policy, world.now + 2)
