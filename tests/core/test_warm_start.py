@@ -173,7 +173,8 @@ def test_a_small_change_is_caught_up_with_and_another_quota_starts_from_nothing(
     first, _ = memory._kept or (None, None)
     world.asks("b")
     decide(world.snapshot(), world.policy, world.now + 1, memory)
-    assert first is not None and memory._kept is not None
+    assert first is not None
+    assert memory._kept is not None
     assert memory._kept[0] is first
     chosen = world.snapshot().projects[0]
     world.engine._projects[chosen.name] = replace(chosen, gpu=Quota(2000))
