@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.lifecycle import waited_long_at
-from hotdesk_scheduler.core.model import Workload
+from hotdesk_scheduler.core.model import WHOLE_GPU, Workload
 from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus
-from hotdesk_scheduler.core.requests import Kept, Request, Requests, Walk
+from hotdesk_scheduler.core.requests import Kept, Request, Requests, Walk, is_placed
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.soonest import Outlook, apart, behind, seats_since, size_of
 
@@ -117,7 +118,7 @@ def _due(ledger: Ledger, requests: Requests) -> Iterator[Reservation]:
             if since is None or since > now:
                 walk.advance()
                 continue
-            found = _within_share(request, since, after, charged)
+            found = None if _just_starts(ledger, request) else _within_share(request, since, after, charged)
             if found is None:
                 walk.pass_group()
                 continue
@@ -125,6 +126,16 @@ def _due(ledger: Ledger, requests: Requests) -> Iterator[Reservation]:
             charged = plus(charged, request.ask)
             count += 1
             yield found
+
+
+def _just_starts(ledger: Ledger, request: Request) -> bool:
+    """What needs no more than a GPU and finds it now needs nothing kept: whose turn it is, the order says."""
+    if request.ask[GPU] > WHOLE_GPU:
+        return False
+    checkpoint = ledger.checkpoint()
+    found = fit(ledger, request)
+    ledger.rollback(checkpoint)
+    return found
 
 
 def _within_share(request: Request, since: float, after: _After, charged: Vector) -> Reservation | None:
@@ -269,6 +280,7 @@ def hold_back(requests: Requests, reservations: list[Reservation]) -> None:
     count = len(requests.ledger.spots)
     everywhere = frozenset(range(count))
     own = {one.request.workload.id for one in reservations}
+    reservations = [one for one in reservations if not is_placed(requests.ledger, one.request)]
     narrowed: dict[tuple[int, frozenset[int]], Eligible] = {}
     for name, queue in requests.by_project.items():
         first = next((one.request for one in sorted(reservations, key=_place) if one.request.account.name == name), None)
