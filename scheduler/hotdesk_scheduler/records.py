@@ -185,7 +185,8 @@ class Records:
         while not self._closing.is_set():
             await self._wake.wait()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), max(delay_s, 0.05))
+                async with asyncio.timeout(max(delay_s, 0.05)):
+                    await self._closing.wait()
             self._wake.clear()
             try:
                 await self._flush()
