@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from builders import World, node, q
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.line import Holds, Told
 from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import Kind, Phase, PodState, Policy, Quota, Snapshot
 from hotdesk_scheduler.core.plan import Plan
@@ -150,8 +151,10 @@ def test_a_reason_is_there_before_the_queue_is_counted() -> None:
     for project in "abab":
         world.asks(project)
     holds = decide(world.snapshot(), world.policy, world.now).holds
-    before = dict(holds.reasons())  # type: ignore[attr-defined]  # a plan of `decide` has them
-    assert before == {hold.workload_id: hold.reason for hold in holds}
+    assert isinstance(holds, Holds)
+    before = holds.told()
+    assert not holds.is_counted
+    assert before == {hold.workload_id: Told(hold.reason, hold.helps) for hold in holds}
 
 
 def test_a_cycle_that_fails_leaves_nothing_to_remember(monkeypatch: pytest.MonkeyPatch) -> None:
