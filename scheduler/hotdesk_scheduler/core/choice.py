@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from hotdesk_scheduler.core import placement
 from hotdesk_scheduler.core.accounts import Account
@@ -145,20 +145,36 @@ class Search:
         chains = _chains(units, self.ledger)
         heap: list[tuple[tuple[object, ...], int, int, list[Unit]]] = []
 
-        def offer(chosen: list[Unit], last: int, length: int) -> None:
-            key = self.key(chosen)
+        def offer(larger: list[Unit], last: int, length: int, key: tuple[object, ...]) -> None:
             if before is None or key[:2] < before:
-                heappush(heap, (key, last, length, chosen))
+                heappush(heap, (key, last, length, larger))
 
+        alone = [[self.key([unit]) for unit in links] for links in chains]
         for i, links in enumerate(chains):
-            offer(links[:1], i, 1)
+            offer(links[:1], i, 1, alone[i][0])
         while heap:
-            _, last, length, chosen = heappop(heap)
+            key, last, length, chosen = heappop(heap)
             yield chosen
             if length < len(chains[last]):
-                offer([*chosen, chains[last][length]], last, length + 1)
+                larger = [*chosen, chains[last][length]]
+                offer(larger, last, length + 1, self._key_with(key, alone[last][length], larger))
             for i in range(last + 1, len(chains)):
-                offer([*chosen, chains[i][0]], i, 1)
+                larger = [*chosen, chains[i][0]]
+                offer(larger, i, 1, self._key_with(key, alone[i][0], larger))
+
+    def _key_with(self, before: tuple[Any, ...], last: tuple[Any, ...], units: Units) -> tuple[object, ...]:
+        """`key(units)`, from that of all but the last and that of the last alone: who is pushed by a part is pushed by the whole."""
+        not_now, pushes, badness, priority, whole, gpu, cpu, ages = before
+        return (
+            not_now or last[0],
+            pushes or last[1] or self.rules.pushes(units),
+            max(badness, last[2]),
+            max(priority, last[3]),
+            whole or last[4],
+            gpu + last[5],
+            cpu + last[6],
+            tuple(sorted((*ages, *last[7]), reverse=True)),
+        )
 
     def frees_enough(self, units: Units) -> bool:
         """A quick look at sums of GPUs, before anything is tried: on one node for one pod, in all for several (or with moves)."""

@@ -38,6 +38,7 @@ class ReclaimRules:
         self.request = request
         self.account = request.account
         self._badness: dict[str, tuple[int, ...]] = {}
+        self._paths: dict[str, tuple[Account, ...]] = {}
 
     def may_ask(self) -> bool:
         """Within its allocatable share with the request; non-preemptible within quota."""
@@ -123,25 +124,29 @@ class ReclaimRules:
         return all(holds[r] >= account.quota[r] or holds[r] == account.allocated[r] for r in asked if account.quota[r] < UNLIMITED)
 
     def pushes(self, units: Units) -> bool:
-        after: dict[int, tuple[Account, list[int]]] = {}
-        for unit in units:
-            _, theirs = branches(self.account, unit.account)
-            for account in _path(unit.account, theirs):
-                _, sums = after.setdefault(id(account), (account, list(account.allocated)))
-                for r in range(3):
-                    sums[r] -= unit.amount[r]
-        return any(
-            sums[r] < account.share[r] < UNLIMITED and sums[r] < account.allocated[r]
-            for account, sums in after.values()
-            for r in self.request.asked
-        )
+        """Asked of every set that is looked at."""
+        for r in self.request.asked:
+            freed: dict[int, int] = {}
+            for unit in units:
+                amount = unit.amount[r]
+                for account in self._losing(unit.account) if amount else ():
+                    freed[id(account)] = back = freed.get(id(account), 0) + amount
+                    if account.allocated[r] - back < account.share[r] < UNLIMITED:
+                        return True
+        return False
+
+    def _losing(self, project: Account) -> tuple[Account, ...]:
+        """The accounts from a victim's project up to where the branches part."""
+        found = self._paths.get(project.name)
+        if found is None:
+            found = self._paths[project.name] = _path(project, branches(self.account, project)[1])
+        return found
 
     def badness(self, unit: Unit) -> tuple[int, ...]:
         """Most over-served first, where the branches part, then below; ties: the younger pays."""
         name = unit.account.name
         if name not in self._badness:
-            _, theirs = branches(self.account, unit.account)
-            over = tuple(-self._over(account) for account in reversed(_path(unit.account, theirs)))
+            over = tuple(-self._over(account) for account in reversed(self._losing(unit.account)))
             self._badness[name] = (*over, *([0] * (2 - len(over))), -unit.account.seniority)
         return self._badness[name]
 

@@ -44,6 +44,7 @@ MOST_FED = 1 << 32
 LARGEST = 1 << 40
 """What asks for more of anything fits nowhere; the everyday rules say so without 64-bit arithmetic."""
 NOWHERE = 1 << 62
+MOST_KNOWN = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +59,7 @@ class Prices:
     def short(self, gpu: Ints, cpu: Ints) -> Ints:
         """GPU that this much CPU cannot feed, counted softly; arrays of one shape."""
         lack = gpu - cpu * self.feeds // FED
-        soft = np.clip(lack + SOFT, 0, 2 * SOFT)
+        soft = np.minimum(np.maximum(lack + SOFT, 0), 2 * SOFT)
         return CPU_WEIGHT * np.where(lack > SOFT, lack, soft * soft // (4 * SOFT))
 
 
@@ -167,8 +168,10 @@ class Strands:
     def __init__(self, prices: Prices, spots: list[Spot], index: Index) -> None:
         self._prices = prices
         self._spots = spots
+        self._index = index
         self._touched = index.watch("strands")
         self._tables: dict[int, Table] = {}
+        self._everywhere = np.ones(len(spots), dtype=np.bool_)
         self._allowed: dict[Eligible, Bools] = {}
         self._on_gpus = np.array([spot.node.gpus > 0 for spot in spots], dtype=np.bool_)
         price = _named(prices, spots)
@@ -179,6 +182,8 @@ class Strands:
         """The place for one pod, by growth of what is stranded, then the everyday rules."""
         gpu = request.gpu
         if max(request.cpu_millis, request.memory_mib, gpu.memory_mib, gpu.whole) > LARGEST:
+            return None
+        if gpu.whole and not any(self._index.nodes(rooms).upwards(gpu.whole)):
             return None
         table = self._table(rooms)
         may = table.beside(request) & self._may(stage)
@@ -200,11 +205,13 @@ class Strands:
         return self._tables[key]
 
     def _may(self, stage: Eligible) -> Bools:
+        if stage.allowed is None:
+            return self._everywhere
         found = self._allowed.get(stage)
         if found is None:
-            allowed = stage.allowed
-            found = np.ones(len(self._spots), dtype=np.bool_) if allowed is None else np.array(allowed, dtype=np.bool_)
-            self._allowed[stage] = found
+            if len(self._allowed) >= MOST_KNOWN:  # reservations make new ones in every cycle
+                self._allowed.clear()
+            found = self._allowed[stage] = np.array(stage.allowed, dtype=np.bool_)
         return found
 
     def _for_cpu(self, table: Table, request: PodRequest, may: Bools) -> Placement | None:
@@ -218,6 +225,8 @@ class Strands:
     def _for_whole(self, table: Table, request: PodRequest, may: Bools) -> Placement | None:
         count = request.gpu.whole
         may &= table.free >= count
+        if not may.any():
+            return None
         growth = self._prices.short(table.usable - count * WHOLE_GPU, table.cpu - request.cpu_millis) - table.short
         row = _least(may, (_steps(growth + count * self._price) << 16) + table.free)
         return None if row is None else Placement(self._spots[row].node.name, count)
