@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hotdesk_api import models
-from hotdesk_api.errors import Conflict, Refused
+from hotdesk_api.errors import Conflict, Refused, Unavailable
 from hotdesk_api.units import format_gpus
 
 from hotdesk_scheduler.core import explain
@@ -33,7 +34,7 @@ from hotdesk_scheduler.service.hub import Hub
 from hotdesk_scheduler.service.loop import Loop
 from hotdesk_scheduler.service.past import Past
 from hotdesk_scheduler.service.submissions import Submissions
-from hotdesk_scheduler.service.verbs import Clock
+from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Clock
 from hotdesk_scheduler.service.views import Entry, Views, reason_of, reason_out
 from hotdesk_scheduler.service.workspaces import Patience, Workspaces
 
@@ -88,6 +89,7 @@ class Desk:
         self._report_key = report_key or secrets.token_bytes(32)
         self.api_url = ""
         engine.pod_environment = self.pod_environment
+        self._recalling: asyncio.Task[None] | None = None
         self._progress: dict[str, models.Progress] = {}
         self._refused: dict[str, float] = {}
 
@@ -97,8 +99,8 @@ class Desk:
         await self.records.open()
         if self.decision_log is not None:  # after the engine: whose state directory it is, is settled by then
             self.decision_log.open()
-        if self.past is not None and (kept := await self.records.past_use()):
-            self.past.restore(kept.at, kept.gpu_nanos)
+        if self.past is not None and not await self._recalled(self.past):
+            self._recalling = asyncio.create_task(self._recall(self.past), name="past-use")
         self.refresh()
 
     async def start(self) -> None:
@@ -107,6 +109,10 @@ class Desk:
 
     async def stop(self) -> None:
         self.feed.close()
+        if self._recalling is not None:
+            self._recalling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._recalling
         await self.workspaces.stop()
         await self.loop.stop()
         if self.decision_log is not None:
@@ -130,11 +136,34 @@ class Desk:
         else:
             self.workspaces.wake()
 
+    async def _recalled(self, past: Past) -> bool:
+        """Take up past use as it was kept; whether that could be read."""
+        try:
+            kept = await self.records.past_use()
+        except Unavailable:
+            return False
+        if kept:
+            past.restore(kept.at, kept.gpu_nanos)
+        else:
+            past.nothing_before()
+        return True
+
+    async def _recall(self, past: Past) -> None:
+        """Until the database can be read nothing is written over what is kept there."""
+        delay_s = FIRST_BACK_OFF_S
+        while True:
+            await asyncio.sleep(delay_s)
+            if await self._recalled(past):
+                return
+            delay_s = min(MAX_BACK_OFF_S, delay_s * 2)
+
     def _keep_past(self, at: float, usage: Usage) -> None:
         self.records.add(PastUse(at, usage))
 
     def announce(self, event: Event) -> None:
         self.records.add(event)
+        if not len(self.feed):
+            return
         entry = self.views.get(event.workload_id) if event.workload_id else None
         kind = entry.view.kind if entry else None
         self.feed.event(self.engine.snapshot().version, event_out(event), workload_kind=kind)
