@@ -93,7 +93,7 @@ async def test_a_service_whose_database_cannot_be_read_at_its_start_takes_up_the
     async with desks.running(tmp_path, policy=Policy(history_weight=0.4), records_url=url) as running:
         past = running.desk.past
         assert past is not None
-        assert past.usage == ()
+        assert dict(past.usage) == {}
         (tmp_path / "there").unlink()
         away.rename(tmp_path / "there")
         await desks.until(lambda: bool(past.usage))
