@@ -235,6 +235,8 @@ class Strands:
         millis = self._millis(request.gpu)[:, None]
         rest = table.left - millis
         fits = (rest >= 0) & may[:, None]
+        if not fits.any():
+            return None
         rest[~fits] = 0
         lost = self._prices.unfilled[rest] - table.unfilled
         usable = table.usable[:, None] - millis - lost
