@@ -108,9 +108,8 @@ def _holds(recorded: Recorded, now: Answer) -> Iterator[tuple[str, str]]:
     workloads = {workload.id: workload for workload in recorded.snapshot.workloads}
     places = [{workload_id: place for place, workload_id in enumerate(given.holds, 1)} for given in (recorded.answer, now)]
     for workload_id in dict.fromkeys([*places[0], *places[1]]):
-        if recorded.answer.holds.get(workload_id) == now.holds.get(workload_id) and places[0].get(workload_id) == places[1].get(
-            workload_id
-        ):
+        is_moved = recorded.answer.in_order and places[0].get(workload_id) != places[1].get(workload_id)
+        if recorded.answer.holds.get(workload_id) == now.holds.get(workload_id) and not is_moved:
             continue
         sides = []
         for given, place in zip((recorded.answer, now), places, strict=True):
@@ -120,7 +119,8 @@ def _holds(recorded: Recorded, now: Answer) -> Iterator[tuple[str, str]]:
             reason = given.holds[workload_id]["reason"]
             numbers = json.dumps(reason.get("numbers", []))
             name = workloads[workload_id].name if workload_id in workloads else workload_id
-            sides.append(f"hold {name} at place {place[workload_id]}: {reason['code']}: {reason['sentence']} {numbers}")
+            at = f" at place {place[workload_id]}" if recorded.answer.in_order else ""
+            sides.append(f"hold {name}{at}: {reason['code']}: {reason['sentence']} {numbers}")
         if sides[0] == sides[1]:
             sides = [f"{side} {json.dumps(given.holds[workload_id])}" for side, given in zip(sides, (recorded.answer, now), strict=True)]
         yield sides[0], sides[1]
@@ -186,7 +186,7 @@ class Replay:
         self.outcome.skipped += recorded.skipped
         asked = replace(recorded, snapshot=with_quotas(recorded.snapshot, self.options.quota)) if self.is_what_if else recorded
         now = answer(asked, self.memory)
-        is_same = now.text() == recorded.answer.text()
+        is_same = now.text(in_order=recorded.answer.in_order) == recorded.answer.text()
         if not is_same:
             self.outcome.different.append(recorded.number)
         if self.options.json:
@@ -194,7 +194,7 @@ class Replay:
             told = {"error": now.error} if now.error else {"decisions": described(asked, now)}
             print(json.dumps({**found, **told, **({"broken": recorded.broken} if recorded.broken else {})}))
             return
-        if self.options.trace:
+        if self.options.trace and not recorded.again:
             for line in lines(asked, now):
                 print(line)
             if recorded.broken:

@@ -1,4 +1,4 @@
-"""Books kept from one check to the next say what a fresh look says, and plans that break a rule are found with them."""
+"""Books and deadlines kept from one pass to the next say what a fresh look says, and plans that break a rule are found with them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from builders import World, node, q
 from hotdesk_scheduler.core import invariants
 from hotdesk_scheduler.core.books import Books
+from hotdesk_scheduler.core.deadlines import Deadlines
 from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.model import Placement
 from hotdesk_scheduler.core.plan import Hold, Nominate, Plan, Start, Stop
@@ -34,18 +35,19 @@ class Kept(QuickWorld):
 
     def __init__(self, *nodes: Any, **more: Any) -> None:
         super().__init__(*nodes, **more)
-        self.books = Books()
+        self.books, self.deadlines = Books(), Deadlines()
 
     def decide(self) -> Plan:
         snapshot, plan, fresh = self.snapshot(), super().decide(), Books()
         assert not invariants.check(snapshot, plan, self.books, told=False)
         fresh.catch_up(snapshot)
         assert facts(self.books) == facts(fresh)
+        assert self.deadlines.next(snapshot, self.policy, self.now) == Deadlines().next(snapshot, self.policy, self.now)
         return plan
 
 
 @given(SEEDS)
-def test_kept_books_are_those_of_a_fresh_look(seed: int) -> None:
+def test_what_is_kept_is_that_of_a_fresh_look(seed: int) -> None:
     a_history(seed, kind=Kept)
 
 

@@ -107,9 +107,9 @@ class Holds(Sequence[Hold]):
         yield from (entry for entry in self._last if entry[0] not in seen)
 
     @property
-    def is_counted(self) -> bool:
-        """Whether somebody has looked at the places in the queue."""
-        return self._all is not None
+    def counted(self) -> tuple[Hold, ...] | None:
+        """All in the order of the queue if somebody has looked at it; None if not."""
+        return self._all
 
     def told(self) -> Mapping[str, Told]:
         """What each is told, by workload, in no particular order. No place is counted for it."""

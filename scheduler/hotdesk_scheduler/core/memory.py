@@ -8,7 +8,8 @@ much depends on, everything is built anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_
+from itertools import compress
+from operator import is_, is_not
 
 from hotdesk_scheduler.core.allocate import honour_nominations
 from hotdesk_scheduler.core.ledger import Ledger
@@ -76,5 +77,8 @@ def changed(old: Sequence[Workload], new: Sequence[Workload]) -> tuple[list[Work
     same = list(map(is_, reversed(old[start:]), reversed(new[start:])))
     end = same.index(False) if False in same else len(same)
     old, new = old[start : len(old) - end], new[start : len(new) - end]
+    if len(old) == len(new):  # mostly what is another value is still in its place
+        other = list(map(is_not, old, new))
+        old, new = list(compress(old, other)), list(compress(new, other))
     there, before = {id(workload) for workload in new}, {id(workload) for workload in old}
     return [w for w in old if id(w) not in there], [w for w in new if id(w) not in before]
