@@ -24,6 +24,7 @@ from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.lifecycle import waited_long_at
 from hotdesk_scheduler.core.model import WHOLE_GPU, Workload
 from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus
+from hotdesk_scheduler.core.reasons import ReasonCode
 from hotdesk_scheduler.core.requests import Kept, Request, Requests, Walk, is_placed
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.soonest import Outlook, apart, behind, seats_since, size_of
@@ -52,10 +53,10 @@ class Reservation:
     def gives_way(self, workload: Workload, size: int, *, surplus: bool) -> bool:
         """Whether it may fill in behind: surplus pods, and what is smaller (of equals, the younger) and not before it in its project.
 
-        Smaller gives way to larger, so two that are both kept places never stop each other in turns.
+        Smaller gives way to larger, so two that are both kept places never stop each other in turns; and once is enough.
         """
         mine = self.request.workload
-        if not workload.preemptible or workload.id == mine.id:
+        if not workload.preemptible or workload.id == mine.id or gave_way(workload):
             return False
         if surplus:
             return True
@@ -71,6 +72,11 @@ class Reservation:
         if comes_before(theirs, mine) and not other.surplus:
             return False
         return self.within_quota or theirs.project == mine.project or not _within_quota(other)
+
+
+def gave_way(workload: Workload) -> bool:
+    """Whether it filled in and gave way before: it does neither again, or it would be stopped for each of many that wait long."""
+    return any(pod.stop_reason is not None and pod.stop_reason.code is ReasonCode.GAVE_WAY for pod in workload.pods)
 
 
 def comes_before(first: Workload, second: Workload) -> bool:
@@ -210,7 +216,7 @@ class _After:
             _add(every, after)
             if not other.preemptible:
                 _add(fixed, after)
-            elif after:
+            elif after and not gave_way(other):
                 _add(leaving, after if size_of(other, self.smallest_gpu_mib) <= size else surplus)
         return (every[0], every[1], every[2]), (fixed[0], fixed[1], fixed[2]), (leaving[0], leaving[1], leaving[2])
 
@@ -242,7 +248,7 @@ def _keep_out(ledger: Ledger, requests: Requests, reservations: list[Reservation
     for queue in requests.by_project.values():
         for request in queue:
             size = size_of(request.workload, ledger.smallest_gpu_mib)
-            if request.workload.preemptible and (request.surplus or size < least):
+            if request.workload.preemptible and (request.surplus or size < least) and not gave_way(request.workload):
                 continue
             larger = reservations[: place.get(request.workload.id)]
             keeping, nodes = _kept_from(request, size, larger, everywhere)

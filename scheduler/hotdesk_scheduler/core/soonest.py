@@ -55,8 +55,7 @@ def seats_since(ledger: Ledger, since: float) -> Young:
     for workload in found.values():
         found_seats = (ledger.seats.get((workload.id, pod.index)) for pod in workload.pods)
         seats = [seat for seat in found_seats if seat and seat.rooms == BOTH]
-        kept_before = all(seat.started_now and seat.pod.nominated for seat in seats)
-        if kept_before or workload.id not in ledger.beneficiaries:
+        if workload.id not in ledger.beneficiaries:
             young[workload.id] = seats
     return young
 
