@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit
@@ -292,7 +293,7 @@ def hold_back(requests: Requests, reservations: list[Reservation]) -> None:
         first = next((one.request for one in sorted(reservations, key=_place) if one.request.account.name == name), None)
         others = [one for one in reservations if one.request.account.name != name and one.within_quota]
         kept = frozenset[int]().union(*(one.nodes for one in others))
-        for request in queue if first or kept else ():
+        for request in chain.from_iterable(queue.groups.values()) if first or kept else ():
             after = first is not None and (request.surplus or comes_before(first.workload, request.workload))
             nodes, owner = (everywhere, first) if first and after else (kept, others[0].request if others else None)
             if owner is None or request.workload.id in own:

@@ -91,6 +91,8 @@ def apart(seats: list[Seat]) -> tuple[list[Seat], list[Seat]]:
 def size_of(workload: Workload, smallest_gpu_mib: int) -> int:
     """GPU thousandths of the pods that start together."""
     pods = workload.pods
+    if len(pods) == 1:
+        return asked(pods[0].request, smallest_gpu_mib)[GPU]
     if len(pods) > workload.min_pods:
         pods = pods[: max(1, workload.min_pods)]
     return sum(asked(pod.request, smallest_gpu_mib)[GPU] for pod in pods)
