@@ -31,11 +31,11 @@ from hotdesk_scheduler.service import specs
 from hotdesk_scheduler.service.callers import Caller, no_such_workload
 from hotdesk_scheduler.service.feed import Feed
 from hotdesk_scheduler.service.hub import Hub
-from hotdesk_scheduler.service.loop import Loop
+from hotdesk_scheduler.service.loop import MAX_BREATH_S, Loop
 from hotdesk_scheduler.service.past import Past
 from hotdesk_scheduler.service.submissions import Submissions
 from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Clock
-from hotdesk_scheduler.service.views import Entry, Views, reason_of, reason_out
+from hotdesk_scheduler.service.views import STEP, Entry, Views, reason_of, reason_out
 from hotdesk_scheduler.service.workspaces import Patience, Workspaces
 
 log = logging.getLogger(__name__)
@@ -92,6 +92,8 @@ class Desk:
         self._recalling: asyncio.Task[None] | None = None
         self._progress: dict[str, models.Progress] = {}
         self._refused: dict[str, float] = {}
+        self._news = asyncio.Event()
+        self._telling: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Read everything back; nothing is decided yet."""
@@ -101,14 +103,18 @@ class Desk:
             self.decision_log.open()
         if self.past is not None and not await self._recalled(self.past):
             self._recalling = asyncio.create_task(self._recall(self.past), name="past-use")
-        self.refresh()
+        self.views.catch_up(self.engine.snapshot())
 
     async def start(self) -> None:
+        self._telling = asyncio.create_task(self._keep_told(), name="desk-tells")
         await self.loop.start()
         await self.workspaces.start()
 
     async def stop(self) -> None:
         self.feed.close()
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
         if self._recalling is not None:
             self._recalling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -120,21 +126,54 @@ class Desk:
         await self.records.close()
         await self.engine.close()
 
-    def refresh(self) -> None:
-        """Bring views up to date and tell those who listen."""
-        snapshot = self.engine.snapshot()
-        changed, removed = self.views.refresh(snapshot, self.loop.holds, self._progress)
+    async def refreshed(self) -> Views:
+        """All views, up to date; made in steps, as a queue that moves up renews all of its places, and others want answers meanwhile."""
+        for _ in self.views.renewing(self.engine.snapshot(), self.loop.holds, self._progress):
+            await asyncio.sleep(0)
+        return self.views
+
+    async def _keep_told(self) -> None:
+        """Tell those who listen what has changed. Views are made when somebody looks or listens."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if not len(self.feed):
+                self._forget(self.views.news()[1])
+                continue
+            began = time.perf_counter()
+            try:
+                await self._tell()
+            except Exception:  # the next change tells again
+                log.exception("desk.telling_failed")
+            await asyncio.sleep(min(MAX_BREATH_S, time.perf_counter() - began))  # at most half of the time
+
+    async def _tell(self) -> None:
+        await self.refreshed()
+        changed, removed = self.views.news()
+        version = self.engine.snapshot().version
+        self._forget(removed)
+        self.feed.workloads(version, (), removed)
+        for first in range(0, len(changed), STEP):
+            self.feed.workloads(version, changed[first : first + STEP], ())
+            await asyncio.sleep(0)
+
+    def _forget(self, removed: Sequence[models.WorkloadOut]) -> None:
         for view in removed:
             self._progress.pop(view.id, None)
-        self.feed.workloads(snapshot.version, changed, removed)
-        self.workspaces.wake()
+
+    def _look(self, workload_id: str) -> Entry | None:
+        self.views.catch_up(self.engine.snapshot())
+        return self.views.look(workload_id, self.loop.hold, self._progress)
+
+    def find(self, project: str, name: str) -> Entry | None:
+        """By name, whoever asks."""
+        self.views.catch_up(self.engine.snapshot())
+        workload_id = self.views.id_of(project, name)
+        return None if workload_id is None else self._look(workload_id)
 
     def _after_pass(self) -> None:
-        """Views are made when somebody looks or listens: a queue that moves up renews all of its places."""
-        if len(self.feed):
-            self.refresh()
-        else:
-            self.workspaces.wake()
+        self._news.set()
+        self.workspaces.wake()
 
     async def _recalled(self, past: Past) -> bool:
         """Take up past use as it was kept; whether that could be read."""
@@ -164,8 +203,8 @@ class Desk:
         self.records.add(event)
         if not len(self.feed):
             return
-        entry = self.views.get(event.workload_id) if event.workload_id else None
-        kind = entry.view.kind if entry else None
+        workload = self.engine.find(event.workload_id) if event.workload_id else None
+        kind = workload.kind.value if workload else None
         self.feed.event(self.engine.snapshot().version, event_out(event), workload_kind=kind)
 
     def audit(self, caller: Caller, action: str, *, project: str | None = None, subject: str | None = None, message: str = "") -> None:
@@ -198,8 +237,7 @@ class Desk:
     def entry(self, caller: Caller, project: str, name: str) -> Entry:
         """Raises NotFound also for what the caller may not see."""
         caller.require_read()
-        self.refresh()
-        entry = self.views.find(project, name)
+        entry = self.find(project, name)
         if entry is None or not caller.may_see(entry.workload):
             raise no_such_workload(project, name)
         return entry
@@ -249,11 +287,11 @@ class Desk:
         self.audit(caller, "submit", project=spec.project, subject=workload.name, message=f"{spec.kind}, GPU {asked}, image {spec.image}")
         self._event(workload, "Submitted", f"{user} submitted {workload.name}.", user=user)
         self.loop.wake()
+        self._news.set()
         return self._entry_of(workload.id)
 
     def _entry_of(self, workload_id: str) -> Entry:
-        self.refresh()
-        entry = self.views.get(workload_id)
+        entry = self._look(workload_id)
         if entry is None:
             raise Conflict("It was removed at the same moment.", field="name")
         return entry
@@ -319,7 +357,8 @@ class Desk:
         past = {"delete": "deleted", "suspend": "suspended", "resume": "resumed"}[action]
         self._event(workload, past.capitalize(), f"{caller.name} {past} {workload.name}.", user=caller.name)
         self.loop.wake()
-        self.refresh()
+        self._news.set()
+        self.workspaces.wake()
 
     def _event(self, workload: Workload, reason: str, message: str, *, user: str) -> None:
         self.announce(
@@ -347,20 +386,19 @@ class Desk:
         return "report-" + hmac.new(self._report_key, workload_id.encode(), hashlib.sha256).hexdigest()
 
     def is_report_token(self, project: str, name: str, token: str) -> bool:
-        self.refresh()  # a job may report before anybody has looked at it
-        found = self.views.find(project, name)
+        found = self.find(project, name)
         return found is not None and hmac.compare_digest(token.encode(), self.report_token(found.workload.id).encode())
 
     def report_progress(self, caller: Caller | None, project: str, name: str, progress: models.Progress) -> None:
         """By the job itself (caller None: its token was checked) or by somebody who may go inside it."""
-        entry = self.views.find(project, name) if caller is None else self.entry(caller, project, name)
+        entry = self.find(project, name) if caller is None else self.entry(caller, project, name)
         if entry is None:
             raise no_such_workload(project, name)
         if caller is not None:
             caller.require_inside(entry.workload)
         if entry.workload.phase is Phase.ACTIVE and any(pod.state in HOLDING for pod in entry.workload.pods):
             self._progress[entry.workload.id] = progress
-            self.refresh()
+            self._news.set()
 
 
 def event_out(event: Event) -> models.EventOut:
