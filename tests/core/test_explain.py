@@ -53,6 +53,54 @@ def test_a_forecast_of_a_reclaim_of_cores_is_said_in_cores() -> None:
     assert "a goes from 8 CPU cores to 4 and may have 4, b from 0 to 4 and may have 4" in story.sentence
 
 
+def test_a_forecast_names_each_priority_that_gives_way() -> None:
+    world = World(node(gpus=2), policy=NOTICE, a=2)
+    world.runs("a", 1, priority=40)
+    world.runs("a", 1, priority=60)
+    story = forecast(world, world.workload("a", 2, fixed=True))
+    assert "a1 of a stops (preempted: priority 40, this has 100)" in story.sentence
+    assert "a2 of a stops (preempted: priority 60, this has 100)" in story.sentence
+
+
+def test_what_the_project_uses_is_told_as_it_is_before_its_own_work_gives_way() -> None:
+    world = World(node(gpus=3), policy=NOTICE, a=3)
+    world.runs("a", 1)
+    world.runs("a", 2)
+    story = forecast(world, world.workload("a", 2, fixed=True))
+    assert [one.name for one in story.would_stop] == ["a2"]
+    assert (story.used_millis, story.held_by) == (3000, (("a", 3000),))
+
+
+def test_a_surplus_pod_that_gives_way_is_not_told_as_the_end_of_its_workload() -> None:
+    world = World(node(gpus=4), policy=NOTICE, a=1, b=3)
+    world.runs("a", 1, pods=4, min_pods=1)
+    story = forecast(world, world.workload("b", 2))
+    assert story.sentence == (
+        "It would start on n1 (2 whole GPUs) as soon as room is made (at most 30 s of notice): 2 pods of a1 of a stop (reclaimed: a goes "
+        "from 4 GPUs to 2 and may have 2, b from 0 to 2 and may have 3)."
+    )
+    name = world.asks("b", 2)
+    world.cycle()
+    assert world.hold(name).sentence.startswith(
+        "Its place on n1 is kept while 2 pods of a1 of a shut down; it starts as soon as they are gone"
+    )
+    assert world.stop_reasons()["a1"].sentence.endswith("Only this pod stops and is queued again; the rest goes on.")
+
+
+def test_a_surplus_pod_preempted_leaves_the_rest() -> None:
+    world = World(node(gpus=2), policy=NOTICE, a=2)
+    world.runs("a", 1, pods=2, min_pods=1, priority=40)
+    story = forecast(world, world.workload("a", 1, fixed=True))
+    assert story.sentence.endswith("1 pod of a1 of a stops (preempted: priority 40, this has 100).")
+
+
+def test_an_elastic_workload_that_stops_as_a_whole_is_told_so() -> None:
+    world = World(node(gpus=2), policy=NOTICE, a=2)
+    world.runs("a", 1, pods=2, min_pods=1, priority=40)
+    story = forecast(world, world.workload("a", 2, fixed=True))
+    assert story.sentence.endswith(": a1 of a stops (preempted: priority 40, this has 100).")
+
+
 def test_a_forecast_of_a_preemption_names_the_priorities() -> None:
     world = World(node(gpus=1), policy=NOTICE, a=1)
     world.runs("a", 1)

@@ -105,7 +105,7 @@ def _for_release(ledger: Ledger) -> Iterator[tuple[str, Told]]:
             seen.add(seat.workload.id)
             others = [s for s in leaving.get(seat.spot.order, ()) if s.workload.id != seat.workload.id]
             release = Help(HelpKind.RELEASE, workloads=_names(others))
-            yield seat.workload.id, Told(sentences.waiting_for_release(seat, others), ((release,),) if others else ())
+            yield seat.workload.id, Told(sentences.waiting_for_release(seat, others, ledger), ((release,),) if others else ())
 
 
 def _absent(ledger: Ledger, requests: Requests) -> frozenset[tuple[str, int]]:
