@@ -368,6 +368,7 @@ def test_a_start_and_an_end_say_how_long(tmp_path: Path) -> None:
         ("submit,gpus,project\n0,1,a\n", r"has no column duration"),
         ("submit,duration,project\n0,1,a\n", r"has no column gpus"),
         ("submit,time,duration,gpus,project\n0,0,1,1,a\n", r"two columns for submit: submit and time"),
+        ("submit,duration,gpus,project\n0,10,1,a,b\n", r"line 2, has 5 values, and the first line names 4 columns"),
         ("submit,duration,gpus,project\n", r"has no jobs"),
         ("", r"is empty"),
     ],
