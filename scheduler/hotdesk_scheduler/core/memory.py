@@ -26,6 +26,11 @@ class Memory:
     def __init__(self) -> None:
         self._kept: tuple[Ledger, Requests] | None = None
 
+    @property
+    def kept(self) -> tuple[Ledger, Requests] | None:
+        """Working copy and queues after the last cycle: another value after each, None while one is going on."""
+        return self._kept
+
     def forget(self) -> None:
         """Start from nothing next time."""
         self._kept = None
