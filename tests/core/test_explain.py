@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from advised_worlds import ask, worlds
 from builders import World, node, q
+from hotdesk_scheduler.core.decide import cycle, decide
 from hotdesk_scheduler.core.displaced import in_words
-from hotdesk_scheduler.core.explain import Explanation, explain, what_if
+from hotdesk_scheduler.core.explain import Explainer, Explanation, explain, what_if
+from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import Kind, Phase, Policy, Quota, Workload
 from hotdesk_scheduler.core.plan import Hold, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.core.requests import Requests
 
 NOTICE = Policy(grace_s=30)
 SUSPENDED = Reason(ReasonCode.SUSPENDED, "alice suspended it; `runai resume a1 -p a` lets it go on.")
@@ -294,3 +299,37 @@ def test_a_forecast_is_what_happens_when_it_is_submitted(slice_: int) -> None:
         world.engine._workloads.pop(workload.id)
     assert sum(told.values()) >= 63, "more than 500 in all"
     assert min(told["starts"], told["waits"]) > 5
+
+
+def test_one_who_is_asked_again_and_again_says_what_a_fresh_answer_says_and_changes_no_decision() -> None:
+    world, memory = World(node("n1", 2), policy=Policy(grace_s=0, reserve_after_s=500.0), a=1, b=1), Memory()
+    explainer = Explainer(memory)
+    for number in range(6):
+        world.asks("ab"[number % 2], 1 + number % 2)
+        snapshot = world.snapshot()
+        for workload in (*snapshot.workloads, *reversed(snapshot.workloads)):
+            assert explainer.why(snapshot, world.policy, world.now, workload.id) == explain(snapshot, world.policy, world.now, workload.id)
+        wish = world.workload("b", 2)
+        assert explainer.what_if(snapshot, world.policy, world.now, wish) == what_if(snapshot, world.policy, world.now, wish)
+        assert decide(snapshot, world.policy, world.now, memory) == decide(snapshot, world.policy, world.now)
+        world.cycle()
+        world.now += 200
+
+
+def test_as_long_as_nothing_changes_one_cycle_answers_all_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, cycles = World(node("n1", 1), a=1, b=1), 0
+    names = [world.asks(project) for project in "abab"]
+
+    def counted(*arguments: Any) -> tuple[Ledger, Requests]:
+        nonlocal cycles
+        cycles += 1
+        return cycle(*arguments)
+
+    monkeypatch.setattr("hotdesk_scheduler.core.explain.cycle", counted)
+    explainer = Explainer()
+    for name in names:
+        explainer.why(world.snapshot(), world.policy, world.now, name)
+    assert cycles == 1
+    world.asks("a")
+    explainer.why(world.snapshot(), world.policy, world.now, names[0])
+    assert cycles == 2

@@ -18,6 +18,7 @@ from hotdesk_api import models
 from hotdesk_api.errors import Conflict, Refused, Unavailable
 from hotdesk_api.units import format_gpus
 
+from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import explain
 from hotdesk_scheduler.core.displaced import Displaced
 from hotdesk_scheduler.core.history import Usage
@@ -84,6 +85,7 @@ class Desk:
             record=decision_log.add if decision_log else lambda cycle: None,
             past=self.past.look if self.past else lambda snapshot, now: (),
         )
+        self._explainer = explain.Explainer(self.loop.memory)
         self.seed_marker = seed_marker
         self._submissions = Submissions(engine, clock=clock, new_id=new_id)
         self._report_key = report_key or secrets.token_bytes(32)
@@ -252,14 +254,16 @@ class Desk:
 
     def why(self, caller: Caller, project: str, name: str) -> models.Explanation:
         entry = self.entry(caller, project, name)
-        found = explain.explain(self.loop.snapshot(), self.loop.policy, self.clock(), entry.workload.id)
-        return explanation_out(found)
+        with collector.paused():
+            return explanation_out(self._explainer.why(self.loop.snapshot(), self.loop.policy, self.clock(), entry.workload.id))
 
     async def what_if(self, caller: Caller, spec: models.WorkloadSpec) -> models.Explanation:
         user = await self._submissions.checked(caller, spec)
         name = spec.name or self._submissions.next_name(spec)
         workload = specs.workload_of(spec, workload_id="what-if", name=name, user=user, now=self.clock())
-        return explanation_out(explain.what_if(self.loop.snapshot(), self.loop.policy, self.clock(), workload, naming=self._named))
+        with collector.paused():
+            found = self._explainer.what_if(self.loop.snapshot(), self.loop.policy, self.clock(), workload, naming=self._named)
+        return explanation_out(found)
 
     def _named(self, places: Sequence[Placement]) -> str:
         """Free places by the indexes of their GPUs, where the engine can tell: `GPU 3`, `0.5 of GPU 0`."""

@@ -69,7 +69,7 @@ class Loop:
         self._announce = announce
         self._after_pass = after_pass
         self._observe_s = observe_s
-        self._memory = Memory()
+        self.memory = Memory()
         self._books = Books()
         self._deadlines = Deadlines()
         self._decide: Decide = decide or self._decide_warm
@@ -175,7 +175,7 @@ class Loop:
             snapshot, now = self.snapshot(), self._clock()
             plan, problems = self._planned(snapshot, now)
             if problems:
-                self._memory.forget()
+                self.memory.forget()
                 self._record(Cycle(DECIDE, snapshot, self.policy, now, plan, broken="; ".join(str(problem) for problem in problems)))
                 await self._give_up_kept_places(snapshot, "; ".join(str(problem) for problem in problems))
                 continue
@@ -197,7 +197,7 @@ class Loop:
         self._observe_s(took_s)
 
     def _decide_warm(self, snapshot: Snapshot, policy: Policy, now: float) -> Plan:
-        return decide(snapshot, policy, now, self._memory)
+        return decide(snapshot, policy, now, self.memory)
 
     def _planned(self, snapshot: Snapshot, now: float) -> tuple[Plan, Sequence[object]]:
         """The plan, and what the invariants have against it. What brings the core down is on record too."""
