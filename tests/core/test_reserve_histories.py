@@ -110,3 +110,14 @@ def test_nobody_gives_way_for_one_who_would_then_be_preempted_at_once() -> None:
     world.settle()
     assert world.running() == [urgent]
     assert world.stopped == []
+
+
+def test_a_gang_of_which_a_pod_was_just_moved_does_not_give_way_in_part() -> None:
+    world = World(node("n1", 2), node("n2", 1), node("n9", 2, pool="p"), policy=KEEPS, c=2, a=2, b=1)
+    gang = world.runs("b", 1, pods=2, on=["n1", "n9"], started_s_ago=10, age_s=0)
+    long = world.asks("a", 2, fixed=True, age_s=100, node_pools=("p",))
+    hole = world.asks("c", 2, age_s=1)
+    world.decide()
+    assert [d.workload_id for d in world.plan.decisions if isinstance(d, Move)] == [gang]
+    world.settle()
+    assert {long, hole} <= set(world.running())

@@ -1,8 +1,9 @@
 """Reservations: who has waited long within his fair share gets nodes kept for him, so that big jobs do not starve behind small ones.
 
 The theory: the nodes that free up soonest (`soonest`) are kept. Smaller preemptible work may start there, behind the reservation, and
-gives way as soon as that is enough (`give_way`); everything else that comes after it stays off. What ran there before is left alone.
-Nothing is remembered between cycles: who waits, since when, and what started since then say it all.
+gives way as soon as that is enough (`give_way`); everything else that comes after it stays off. What ran there before is left alone,
+and who gave way once fills in no more: many that wait long would stop it one after the other.
+Nothing is remembered between cycles: who waits, since when, what started since then and why it stopped before say it all.
 
     8 GPUs; A waits with T8 for an hour; small trains of one GPU come and go  ->  nobody who came later is in the way for ever:
     once all that runs started behind the reservation, it gives way together and T8 starts

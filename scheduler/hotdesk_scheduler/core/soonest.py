@@ -46,7 +46,7 @@ Young = dict[str, list[Seat]]
 
 
 def seats_since(ledger: Ledger, since: float) -> Young:
-    """All seats of those of which a pod started then or later, and that may be stopped."""
+    """All seats of those of which a pod started then or later; not of who was just moved, or for whom others were stopped."""
     found: dict[str, Workload] = {}
     for seat in ledger.seats.values():
         if seat.workload.preemptible and seat.rooms == BOTH and _started(seat, since) >= since:
@@ -55,7 +55,7 @@ def seats_since(ledger: Ledger, since: float) -> Young:
     for workload in found.values():
         found_seats = (ledger.seats.get((workload.id, pod.index)) for pod in workload.pods)
         seats = [seat for seat in found_seats if seat and seat.rooms == BOTH]
-        if workload.id not in ledger.beneficiaries:
+        if workload.id not in ledger.beneficiaries and workload.id not in ledger.moved:
             young[workload.id] = seats
     return young
 
