@@ -98,7 +98,9 @@ def reserve(ledger: Ledger, requests: Requests) -> list[Reservation]:
     outlook = Outlook(ledger, young)
     found: list[Reservation] = []
     for one in sorted(due, key=lambda one: (-one.size, one.request.workload.created_at, one.request.workload.name)):
-        leaving = frozenset(id(seat) for unit in behind(ledger, young, one) for seat in unit.seats)
+        gone = [seat for unit in behind(ledger, young, one) for seat in unit.seats]
+        one.within_quota = one.within_quota and _ends_within_quota(one.request, gone)
+        leaving = frozenset(id(seat) for seat in gone)
         taken = frozenset[int]().union(*(larger.nodes for larger in found if larger.keeps_out(one.request, one.size)))
         kept = outlook.soonest(one.request, one.since, leaving, taken)
         if kept:
@@ -166,6 +168,13 @@ def _within_share(request: Request, since: float, after: _After, charged: Vector
                     return None
                 spare[r] = min(spare[r], account.quota[r] - account.fixed[r] - ask[r])
     return Reservation(request, since, size_of(request.workload, after.smallest_gpu_mib), within, spare)
+
+
+def _ends_within_quota(request: Request, gone: list[Seat]) -> bool:
+    """Counting what its project runs and would not give way: that is quota used, and others have a better right to theirs."""
+    left = sum(seat.amount[GPU] for seat in gone if seat.workload.project == request.workload.project)
+    path = request.account.path
+    return all(a.allocated[GPU] - left + request.ask[GPU] <= a.quota[GPU] + _lent(a, request.account, GPU, quota=True) for a in path)
 
 
 def _lent(department: Account, project: Account, resource: int, *, quota: bool) -> int:
