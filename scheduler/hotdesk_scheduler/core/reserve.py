@@ -25,7 +25,7 @@ from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.lifecycle import waited_long_at
 from hotdesk_scheduler.core.model import WHOLE_GPU, Workload
-from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus
+from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus, total
 from hotdesk_scheduler.core.reasons import ReasonCode
 from hotdesk_scheduler.core.requests import Kept, Request, Requests, Walk, is_placed
 from hotdesk_scheduler.core.rooms import NOW
@@ -58,13 +58,14 @@ class Reservation:
         Smaller gives way to larger, so two that are both kept places never stop each other in turns; and once is enough.
         """
         mine = self.request.workload
-        if not workload.preemptible or workload.id == mine.id or gave_way(workload):
+        if not workload.preemptible or workload.id == mine.id:
             return False
         if surplus:
-            return True
+            return not gave_way(workload)
         if size > self.size or comes_before(workload, mine):
             return False
-        return size < self.size or (workload.created_at, workload.name) > (mine.created_at, mine.name)
+        smaller = size < self.size or (workload.created_at, workload.name) > (mine.created_at, mine.name)
+        return smaller and not gave_way(workload)
 
     def keeps_out(self, other: Request, size: int) -> bool:
         """Whether other work may not start on these nodes: what would not give way, and has no better right."""
@@ -78,7 +79,10 @@ class Reservation:
 
 def gave_way(workload: Workload) -> bool:
     """Whether it filled in and gave way before: it does neither again, or it would be stopped for each of many that wait long."""
-    return any(pod.stop_reason is not None and pod.stop_reason.code is ReasonCode.GAVE_WAY for pod in workload.pods)
+    if len(workload.pods) > 1:
+        return any(pod.stop_reason is not None and pod.stop_reason.code is ReasonCode.GAVE_WAY for pod in workload.pods)
+    reason = workload.pods[0].stop_reason  # mostly; asked of all that waits or runs, for each that has waited long
+    return reason is not None and reason.code is ReasonCode.GAVE_WAY
 
 
 def comes_before(first: Workload, second: Workload) -> bool:
@@ -187,6 +191,10 @@ def _lent(department: Account, project: Account, resource: int, *, quota: bool) 
     return lent
 
 
+_Held = tuple[Workload, Vector, Vector, int, bool]
+"""Of one workload: what all of it holds, what its surplus does, its size, and whether it would give way."""
+
+
 class _After:
     """What projects run that comes after one of their requests. Mostly nothing does, which is told by who is youngest and least."""
 
@@ -194,9 +202,10 @@ class _After:
         self.smallest_gpu_mib = ledger.smallest_gpu_mib
         self._ledger = ledger
         self._seats: dict[str, dict[str, list[Seat]]] | None = None
+        self._held: dict[str, list[_Held]] = {}
 
-    def _of_project(self, project: str) -> dict[str, list[Seat]]:
-        """What it runs, or keeps a place for, by workload."""
+    def _of_project(self, project: str) -> list[_Held]:
+        """What it runs, or keeps a place for."""
         if self._seats is None:
             self._seats = {}
             self._ledger.tighten_bounds()
@@ -204,7 +213,14 @@ class _After:
                 for seat in table.values():
                     if seat.rooms != NOW:
                         self._seats.setdefault(seat.workload.project, {}).setdefault(seat.workload.id, []).append(seat)
-        return self._seats.get(project, {})
+        if project not in self._held:
+            self._held[project] = [self._held_by(seats) for seats in self._seats.get(project, {}).values()]
+        return self._held[project]
+
+    def _held_by(self, seats: list[Seat]) -> _Held:
+        workload, surplus = seats[0].workload, apart(seats)[1]
+        leaves = workload.preemptible and not gave_way(workload)
+        return workload, _sum(seats), _sum(surplus) if surplus else NOTHING, size_of(workload, self.smallest_gpu_mib), leaves
 
     def _is_last(self, mine: Workload) -> bool:
         """Whether the project runs nothing younger, nothing of lower priority, and nothing elastic."""
@@ -216,28 +232,22 @@ class _After:
         mine = request.workload
         if self._is_last(mine):
             return NOTHING, NOTHING, NOTHING
-        every, fixed, leaving = [0, 0, 0], [0, 0, 0], [0, 0, 0]
+        every, fixed, leaving = NOTHING, NOTHING, NOTHING
         size = size_of(mine, self.smallest_gpu_mib)
-        for seats in self._of_project(mine.project).values():
-            other = seats[0].workload
-            if other.id == mine.id:
+        for other, whole, surplus, theirs, leaves in self._of_project(mine.project):
+            after = surplus if comes_before(other, mine) else whole
+            if after is NOTHING or other.id == mine.id:
                 continue
-            surplus = apart(seats)[1]
-            after = surplus if comes_before(other, mine) else seats
-            _add(every, after)
+            every = plus(every, after)
             if not other.preemptible:
-                _add(fixed, after)
-            elif after and not gave_way(other):
-                _add(leaving, after if size_of(other, self.smallest_gpu_mib) <= size else surplus)
-        return (every[0], every[1], every[2]), (fixed[0], fixed[1], fixed[2]), (leaving[0], leaving[1], leaving[2])
+                fixed = plus(fixed, after)
+            elif leaves:
+                leaving = plus(leaving, after if theirs <= size else surplus)
+        return every, fixed, leaving
 
 
-def _add(sums: list[int], seats: list[Seat]) -> None:
-    for seat in seats:
-        gpu, cpu, memory = seat.amount
-        sums[0] += gpu
-        sums[1] += cpu
-        sums[2] += memory
+def _sum(seats: list[Seat]) -> Vector:
+    return seats[0].amount if len(seats) == 1 else total([seat.amount for seat in seats])
 
 
 def _within_quota(request: Request) -> bool:

@@ -71,9 +71,9 @@ def behind(ledger: Ledger, young: Young, one: Waits) -> Iterator[Unit]:
         workload = seats[0].workload
         minimum, surplus = apart(seats)
         late = [seat for seat in surplus if _started(seat, one.since) >= one.since]
-        if one.gives_way(workload, 0, surplus=True):
+        if late and one.gives_way(workload, 0, surplus=True):
             yield from (Unit(workload, (seat,), True) for seat in reversed(late))
-        all_late = len(late) == len(surplus) and all(_started(seat, one.since) >= one.since for seat in minimum)
+        all_late = len(late) == len(surplus) and min((_started(seat, one.since) for seat in minimum), default=0.0) >= one.since
         if minimum and all_late and one.gives_way(workload, size_of(workload, ledger.smallest_gpu_mib), surplus=False):
             yield Unit(workload, tuple(minimum), False)
 
