@@ -7,7 +7,7 @@ depends on time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
@@ -18,6 +18,8 @@ from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.consolidate import make_hole
 from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import PodRequest
+from hotdesk_scheduler.core.offers import Offers
 from hotdesk_scheduler.core.quantities import GPU, RESOURCES, Vector
 from hotdesk_scheduler.core.requests import Request
 from hotdesk_scheduler.core.victims import Unit
@@ -71,6 +73,14 @@ class Rules(Protocol):
         """How wrong it is to take from this unit's project: smaller is more over-served, then younger."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Loser:
+    """One project that could lose something: what its units offer for one kind of pod, and whether this plan started any of them."""
+
+    offers: Callable[[PodRequest], Offers]
+    has_started: bool
+
+
 @dataclass(slots=True, eq=False)
 class Search:
     """One request looking for victims."""
@@ -78,6 +88,8 @@ class Search:
     ledger: Ledger
     request: Request
     rules: Rules
+    losers: Sequence[Loser] = ()
+    """Whose units they are, in order of preference."""
     moves: bool = False
     """Whether others are also moved to make the room (reclaim, where stopping alone does not do as well)."""
 
@@ -189,6 +201,24 @@ class Search:
         free = sum(count * len(bucket) for count, bucket in enumerate(nodes.buckets)) * 1000
         groups = sum(len(groups) for groups in self.ledger.index.later_groups.buckets.values()) * 1000
         return free + groups + sum(unit.amount[GPU] for unit in units) >= self.request.ask[GPU]
+
+
+def may_go(search: Search, unit: Unit, *, protect: bool = True) -> bool:
+    """On nodes the request may use, holding something it asks for, not protected."""
+    request = search.request
+    if not _holds_any(unit, request.asked):
+        return False
+    if request.eligible.allowed is not None and not any(seat.spot.order in request.eligible for seat in unit.seats):
+        return False
+    return not protect or unit.protected_until(search.ledger) is None
+
+
+def _holds_any(unit: Unit, resources: tuple[int, ...]) -> bool:
+    amount = unit.amount
+    for r in resources:  # noqa: SIM110  # asked of every possible victim of every request: a generator here costs a third of it
+        if amount[r]:
+            return True
+    return False
 
 
 @dataclass(slots=True, eq=False)

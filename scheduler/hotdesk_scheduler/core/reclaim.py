@@ -14,9 +14,11 @@ from collections.abc import Iterator
 
 from hotdesk_scheduler.core import limits, stops
 from hotdesk_scheduler.core.accounts import Account
-from hotdesk_scheduler.core.choice import Search, Tally, Units, larger
+from hotdesk_scheduler.core.choice import Loser, Search, Tally, Units, larger, may_go
 from hotdesk_scheduler.core.greedy import choose
 from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import PodRequest
+from hotdesk_scheduler.core.offers import Offers
 from hotdesk_scheduler.core.order import ratio
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED
 from hotdesk_scheduler.core.requests import Request, Requests
@@ -170,6 +172,7 @@ def _reclaim_for(ledger: Ledger, request: Request, pools: Pools) -> bool:
         return False
     search, chosen = found
     stops.commit_reclaim(search, chosen)
+    pools.stopped_for(request.workload)
     pools.skip_gone({unit.account.name for unit in chosen})
     return True
 
@@ -183,8 +186,10 @@ def victims_for(ledger: Ledger, request: Request, pools: Pools) -> tuple[Search,
     if not losers or not _enough_could_go(ledger, request, rules, losers=losers, pools=pools):
         return None
     search = Search(ledger, request, rules)
-    chosen = choose(search, _units(search, losers, pools, protect=True), may_move=not request.surplus)
+    search.losers = [_loser(search, account, pools) for account in losers]
+    chosen = choose(search, _units(search, losers, pools), may_move=not request.surplus)
     if chosen is None and ledger.policy.min_runtime_s:
+        search.losers = ()
         stops.note_protection(ledger, request, choose(search, _units(search, losers, pools, protect=False), may_move=False))
     return (search, chosen) if chosen else None
 
@@ -200,27 +205,20 @@ def _losers(ledger: Ledger, request: Request, rules: ReclaimRules, pools: Pools)
     return [account for _, account in sorted(found, key=lambda entry: entry[0])]
 
 
-def _units(search: Search, losers: list[Account], pools: Pools, *, protect: bool) -> Iterator[Unit]:
-    """Their units in order of preference: on nodes the request may use, holding something it asks for, not protected."""
-    request, ledger = search.request, search.ledger
-    everywhere = request.eligible.allowed is None
+def _units(search: Search, losers: list[Account], pools: Pools, *, protect: bool = True) -> Iterator[Unit]:
+    """Their units in order of preference."""
     for account in losers:
         for unit in pools.of(account.name):
-            if not _holds_any(unit, request.asked):
-                continue
-            if not everywhere and not any(seat.spot.order in request.eligible for seat in unit.seats):
-                continue
-            if protect and unit.protected_until(ledger) is not None:
-                continue
-            yield unit
+            if may_go(search, unit, protect=protect):
+                yield unit
 
 
-def _holds_any(unit: Unit, resources: tuple[int, ...]) -> bool:
-    amount = unit.amount
-    for r in resources:  # noqa: SIM110  # asked of every possible victim of every request: a generator here costs a third of it
-        if amount[r]:
-            return True
-    return False
+def _loser(search: Search, account: Account, pools: Pools) -> Loser:
+    def offers(request: PodRequest) -> Offers:
+        asked, eligible = search.request.asked, search.request.eligible
+        return pools.offers.of(account.name, request, eligible, lambda unit: may_go(search, unit), asked)
+
+    return Loser(offers, pools.has_started(account.name))
 
 
 def _enough_could_go(ledger: Ledger, request: Request, rules: ReclaimRules, *, losers: list[Account], pools: Pools) -> bool:
