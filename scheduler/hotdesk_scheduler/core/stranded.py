@@ -15,6 +15,7 @@ where nobody asks for fractions (blocks), and CPU-only work (CPU beside GPUs).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -144,6 +145,7 @@ class Table:
 
     def __init__(self, spots: list[Spot], rooms: int, prices: Prices) -> None:
         count = len(spots)
+        self._spots = spots
         self._rooms = rooms
         self._prices = prices
         self._most = max((spot.node.gpus for spot in spots), default=0) or 1
@@ -157,15 +159,16 @@ class Table:
         self.log: list[int] = []
         """Nodes in the order in which they changed: who keeps something reads on where he stopped."""
         self._pending.update(range(count))
-        self.refresh([spot for spot in spots if spot.node.ready])
-        self.log.clear()
-
-    def refresh(self, spots: list[Spot]) -> None:
-        """Take over what has changed on these nodes."""
         for spot in spots:
-            self._copy(spot)
-            self.log.append(spot.order)
-            self._pending.add(spot.order)
+            if spot.node.ready:
+                self._copy(spot)
+
+    def refresh(self, rows: Iterable[int]) -> None:
+        """Take over what has changed on these nodes."""
+        for row in rows:
+            self._copy(self._spots[row])
+        self.log.extend(rows)
+        self._pending.update(rows)
 
     def _copy(self, spot: Spot) -> None:
         row, later = spot.order, spot.later
@@ -178,7 +181,7 @@ class Table:
             memory = now.memory_mib if now.memory_mib < memory else memory
             pods = now.pods if now.pods < pods else pods
             groups = {g: max(used, groups[g]) for g, used in now.groups.items() if g in groups} if now.groups else now.groups
-        free = max(0, free)
+        free = free if free > 0 else 0
         left = usable = free * WHOLE_GPU
         if groups:
             found = sorted((WHOLE_GPU - used, g) for g, used in groups.items())
@@ -190,7 +193,8 @@ class Table:
         elif self._shared[row]:
             self.groups[row], self._shared[row] = [], []
         short = self._prices.short_on_one(usable, cpu)
-        fullness = (min(left, MOST_LEFT) << CPU_BITS) + min(max(cpu, 0) // CPU_UNIT, MOST_CPU)
+        units = cpu // CPU_UNIT if cpu > 0 else 0
+        fullness = ((left if left < MOST_LEFT else MOST_LEFT) << CPU_BITS) + (units if units < MOST_CPU else MOST_CPU)
         self.states[row] = (cpu, memory, pods, free, usable, short, fullness)
 
     def arrays(self) -> tuple[Ints, Ints, Ints]:
@@ -246,9 +250,8 @@ class Strands:
 
     def _table(self, rooms: int) -> Table:
         if self._touched:
-            changed = [self._spots[order] for order in sorted(self._touched)]
             for table in self._tables.values():
-                table.refresh(changed)
+                table.refresh(self._touched)
             self._touched.clear()
         key = NOW if rooms & NOW else LATER
         if key not in self._tables:
