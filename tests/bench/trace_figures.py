@@ -19,7 +19,6 @@ GPUS = 160
 MEAN_S = 3600
 SIZES = [1] * 50 + [2] * 15 + [4] * 12 + [8] * 8 + [0.5] * 10 + [0.25] * 5
 """GPUs of a job; besides, three in a hundred are gangs of two pods with eight each."""
-BAR_S = 60
 
 
 def jobs_csv(count: int, load: float) -> str:
@@ -40,7 +39,7 @@ def jobs_csv(count: int, load: float) -> str:
 
 def traces() -> Iterator[Figure]:
     """CPU time of the whole, with nodes kept for who has waited long, as the service decides."""
-    for count, load, words in ((10_000, 0.8, "80 % of what the cluster takes"), (2_000, 2.0, "twice what it takes")):
+    for count, load, words, bar_s in ((10_000, 0.8, "80 % of what the cluster takes", 60), (2_000, 2.0, "twice what it takes", None)):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "jobs.csv"
             path.write_text(jobs_csv(count, load))
@@ -51,6 +50,6 @@ def traces() -> Iterator[Figure]:
         took_s = time.process_time() - began
         assert all(course.end_ms is not None for course in story.courses), "not all jobs came to their end"
         title = f"simulate --jobs, {count} jobs on {GPUS} GPUs, {words}"
-        yield Figure(f"{title}: CPU time", took_s, "s", bar=BAR_S)
+        yield Figure(f"{title}: CPU time", took_s, "s", bar=bar_s)
         yield Figure(f"{title}: jobs in a second of CPU time", count / took_s, "jobs")
         yield Figure(f"{title}: CPU time of a cycle", took_s * 1000 / story.cycles, "ms")
