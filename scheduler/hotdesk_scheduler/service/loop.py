@@ -235,12 +235,16 @@ class Loop:
         self.weights = dict(plan.weights)
 
     @property
+    def last_plan(self) -> Plan | None:
+        """The plan of the last pass."""
+        return self._last.answer if self._last is not None and isinstance(self._last.answer, Plan) else None
+
+    @property
     def holds(self) -> Mapping[str, Hold]:
         """By workload. Places in the queue are counted when somebody looks, and what he saw goes on record."""
         if self._holds is None:
             assert self._last is not None
-            assert isinstance(self._last.answer, Plan)
-            self._holds = {hold.workload_id: hold for hold in self._last.answer.holds}
+            self._holds = {hold.workload_id: hold for hold in self.last_plan.holds} if self.last_plan else {}
             self._record(replace(self._last, again=True))
         return self._holds
 
