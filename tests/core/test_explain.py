@@ -333,3 +333,12 @@ def test_as_long_as_nothing_changes_one_cycle_answers_all_questions(monkeypatch:
     world.asks("a")
     explainer.why(world.snapshot(), world.policy, world.now, names[0])
     assert cycles == 2
+
+
+def test_who_is_beyond_his_share_is_not_told_to_wait_for_the_preemption_delay() -> None:
+    """Nobody would be stopped for it afterwards either."""
+    world = World(node(gpus=1), policy=Policy(grace_s=0, preemption_delay_s=60), a=1, b=0)
+    world.runs("a", 1)
+    name = world.asks("b", 1, age_s=0)
+    world.cycle()
+    assert world.hold(name).code is ReasonCode.FAIR_SHARE_REACHED
