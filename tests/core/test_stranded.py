@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -224,7 +225,7 @@ def test_what_is_kept_of_earlier_answers_is_what_would_be_reckoned_anew(seed: in
     seen = mix(*((kind, 10) for kind in kinds))
     kept, anew = (Ledger(Snapshot(0, nodes, (), (), ()), world.policy, 0.0) for _ in range(2))
     kept.keep_room_for(seen)
-    for number, request in enumerate(chance.choices(kinds, k=80)):
+    for number, request in enumerate(chance.choices(kinds, k=150)):
         anew.keep_room_for(seen)
         for kind in kinds[:3]:
             assert placement.find(kept, kind, placement.ANYWHERE, BOTH) == placement.find(anew, kind, placement.ANYWHERE, BOTH)
@@ -233,6 +234,26 @@ def test_what_is_kept_of_earlier_answers_is_what_would_be_reckoned_anew(seed: in
             workload = world.workload("a", 1, name=f"w{number}")
             for ledger in (kept, anew):
                 ledger.start(workload, replace(workload.pods[0], request=request), place)
+
+
+def test_what_is_kept_does_not_grow_for_ever() -> None:
+    """A pod starts and is taken back a thousand times on a ledger that stays."""
+    world = World(node("n1", 8), a=8)
+    ledger = Ledger(world.snapshot(), world.policy, 0.0)
+    ledger.keep_room_for(mix((asks(1), 50), (asks(0.5), 50)))
+    workload = world.workload("a", 1, name="w")
+
+    def size_after(rounds: int) -> int:
+        for _ in range(rounds):
+            place = placement.find(ledger, asks(1), placement.ANYWHERE, BOTH)
+            assert place
+            checkpoint = ledger.checkpoint()
+            ledger.start(workload, workload.pods[0], place)
+            ledger.rollback(checkpoint)
+        return len(pickle.dumps(ledger.strands))
+
+    few = size_after(10)
+    assert size_after(1000) <= few + 1000
 
 
 # --- the experiment ------------------------------------------------------------------------------------------------------------------

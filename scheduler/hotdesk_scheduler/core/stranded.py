@@ -55,6 +55,8 @@ MOST_STEPS = (1 << 12) - 1
 """How growth, what is left of a device and how full the node is are packed into one number of 64 bits."""
 MANY = 16
 """Where more than this part of the nodes changed (and more than so many), all are reckoned at once."""
+LONG = 4
+"""A log of more than so many changes a node is begun anew: a ledger may live for months."""
 MOST_KEPT = 1 << 21
 """Answers kept, over all requests."""
 MOST_KNOWN = 64
@@ -252,6 +254,9 @@ class Strands:
         if self._touched:
             for table in self._tables.values():
                 table.refresh(self._touched)
+                if len(table.log) > LONG * len(self._spots):
+                    table.log.clear()
+                    self._kept.clear()
             self._touched.clear()
         key = NOW if rooms & NOW else LATER
         if key not in self._tables:
