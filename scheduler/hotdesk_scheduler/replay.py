@@ -43,6 +43,8 @@ class Outcome:
     skipped: int = 0
     different: list[int] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    explained: bool = False
+    """Whether the workload to explain is on record in one of the cycles."""
 
 
 def answer(recorded: Recorded, memory: Memory | None = None) -> Answer:
@@ -216,7 +218,10 @@ class Replay:
         """Why it waited at that time, with what would have helped."""
         project, _, name = self.options.explain.rpartition("/")
         for workload in recorded.snapshot.workloads:
-            if workload.name == name and project in ("", workload.project) and recorded.step == DECIDE:
+            if workload.name != name or project not in ("", workload.project):
+                continue
+            self.outcome.explained = True
+            if recorded.step == DECIDE:
                 found = explain.explain(recorded.snapshot, recorded.policy, recorded.now, workload.id)
                 place = f" It is number {found.queue_position} of {found.queue_length}." if found.queue_position else ""
                 print(f"  cycle {recorded.number} {workload.project}/{workload.name}: {found.sentence}{place}")
@@ -231,10 +236,15 @@ class Replay:
         return f"{cycles}, {different} {'decided otherwise' if self.is_what_if else 'different'}"
 
     @property
+    def knows_nobody(self) -> bool:
+        """Whether it was asked to explain a workload that is not on record."""
+        return bool(self.options.explain) and not self.outcome.explained
+
+    @property
     def exit_code(self) -> int:
-        """0: all the same (or a what-if was answered). 1: something differs, or a part of the record is damaged."""
+        """0: all the same (or a what-if was answered). 1: something differs, or a part of it is damaged, or whom to explain is unknown."""
         is_bad = self.outcome.different and not self.is_what_if
-        return 1 if is_bad or not self.outcome.cycles or any(note.damaged for note in self.outcome.notes) else 0
+        return 1 if is_bad or self.knows_nobody or not self.outcome.cycles or any(note.damaged for note in self.outcome.notes) else 0
 
 
 def _moment(text: str) -> float:
@@ -313,6 +323,8 @@ def _sum_up(replay: Replay) -> None:
         return
     for note in outcome.notes:
         print(note.sentence)
+    if replay.knows_nobody and outcome.cycles:
+        print(f"No workload {replay.options.explain} is on record in the cycles looked at.")
     if outcome.skipped:
         print(f"{outcome.skipped} cycles could not be recorded.")
     print(replay.summary())

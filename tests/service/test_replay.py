@@ -195,6 +195,8 @@ def test_one_cycle_one_time_and_a_workloads_why_can_be_asked_for(record: Path, c
     name = next(w.name for w in waiting.snapshot.workloads if w.id in waiting.answer.holds)
     assert replayed(record, "--cycle", str(waiting.number), "--explain", name) == 0
     assert f"/{name}: " in capsys.readouterr().out
+    assert replayed(record, "--explain", "nobody") == 1
+    assert "No workload nobody is on record in the cycles looked at." in capsys.readouterr().out
     assert replayed(record, "--since", "9999999999") == 1
     assert "No cycle" in capsys.readouterr().out
 
