@@ -81,6 +81,26 @@ def delete_project(name: str) -> Call[None]:
     return Call("DELETE", f"/v1/projects/{_part(name)}", None)
 
 
+def departments() -> Call[models.DepartmentList]:
+    return Call("GET", "/v1/departments", models.DepartmentList)
+
+
+def department(name: str) -> Call[models.DepartmentOut]:
+    return Call("GET", f"/v1/departments/{_part(name)}", models.DepartmentOut)
+
+
+def create_department(spec: models.DepartmentSpec) -> Call[models.DepartmentOut]:
+    return Call("POST", "/v1/departments", models.DepartmentOut, body=spec)
+
+
+def update_department(spec: models.DepartmentSpec) -> Call[models.DepartmentOut]:
+    return Call("PATCH", f"/v1/departments/{_part(spec.name)}", models.DepartmentOut, body=spec)
+
+
+def delete_department(name: str) -> Call[None]:
+    return Call("DELETE", f"/v1/departments/{_part(name)}", None)
+
+
 def workloads(
     *,
     project: str | None = None,

@@ -243,11 +243,10 @@ class NodeList(Wire):
     items: list[NodeOut]
 
 
-class ProjectSpec(Wire):
-    """Create or change a project; on PATCH only the members that are set change. -1 = unlimited / none."""
+class Entitlement(Wire):
+    """What a project or department may have. -1 = unlimited / none."""
 
     name: Name
-    department: str | None = None
     gpu_quota_millis: int | None = Field(default=None, ge=-1)
     gpu_limit_millis: int | None = Field(default=None, ge=-1)
     gpu_over_quota_weight: int | None = Field(default=None, ge=0, description="thousandths")
@@ -257,6 +256,16 @@ class ProjectSpec(Wire):
     cpu_limit_millis: int | None = Field(default=None, ge=-1)
     memory_quota_mib: int | None = Field(default=None, ge=-1)
     memory_limit_mib: int | None = Field(default=None, ge=-1)
+
+
+class DepartmentSpec(Entitlement):
+    """Create or change a department; on PATCH only the members that are set change. GPU quota None: the sum of its projects'."""
+
+
+class ProjectSpec(Entitlement):
+    """Create or change a project; on PATCH only the members that are set change. `department` None: it stands beside the departments."""
+
+    department: str | None = None
     interactive_time_limit_s: int | None = Field(default=None, ge=0)
     train_node_types: list[str] | None = None
     interactive_node_types: list[str] | None = None
@@ -290,6 +299,33 @@ class ProjectOut(Wire):
 
 class ProjectList(Wire):
     items: list[ProjectOut]
+
+
+class DepartmentOut(Wire):
+    """None as quota or limit = unlimited / none. `projects` are those the caller may see; every number is of all of its projects."""
+
+    name: str
+    projects: list[str] = Field(default_factory=list)
+    gpu_quota_millis: int | None
+    gpu_quota_is_sum: bool = Field(default=True, description="the GPU quota is the sum of its projects'")
+    gpu_limit_millis: int | None
+    gpu_over_quota_weight: int | None = None
+    over_quota: bool = True
+    priority: int = 0
+    cpu_quota_millis: int | None = None
+    cpu_limit_millis: int | None = None
+    memory_quota_mib: int | None = None
+    memory_limit_mib: int | None = None
+    gpu_millis_allocated: int
+    gpu_millis_requested: int = 0
+    fair_share_millis: int | None = Field(default=None, description="the sum of its projects'")
+    running: int = 0
+    pending: int = 0
+    created_at: datetime
+
+
+class DepartmentList(Wire):
+    items: list[DepartmentOut]
 
 
 class ImageOut(Wire):

@@ -296,11 +296,19 @@ def test_openapi_lists_every_route_with_its_methods() -> None:
 
 
 def test_openapi_has_every_call_of_the_clients() -> None:
-    spec, project = desks.spec("n"), models.ProjectSpec(name="p")
+    spec, project, department = desks.spec("n"), models.ProjectSpec(name="p"), models.DepartmentSpec(name="n")
     all_calls: list[calls.Call[Any]] = [
         *(calls.version(), calls.whoami(), calls.cluster(), calls.images(), calls.nodes(), calls.projects(), calls.project("p")),
         *(calls.create_project(project), calls.update_project(project), calls.delete_project("p"), calls.workloads(), calls.submit(spec)),
-        *(calls.workload("p", "n"), calls.delete("p", "n"), calls.suspend("p", "n"), calls.resume("p", "n"), calls.events("p", "n")),
+        *(calls.departments(), calls.department("n"), calls.create_department(department), calls.update_department(department)),
+        *(
+            calls.delete_department("n"),
+            calls.workload("p", "n"),
+            calls.delete("p", "n"),
+            calls.suspend("p", "n"),
+            calls.resume("p", "n"),
+            calls.events("p", "n"),
+        ),
         *(calls.why("p", "n"), calls.what_if(spec), calls.report_progress("p", "n", models.Progress())),
         calls.report_pod("p", "n", models.PodReport(state="running")),
     ]

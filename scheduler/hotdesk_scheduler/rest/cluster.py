@@ -1,4 +1,4 @@
-"""Everything that is not a workload: who am I, the cluster, nodes, images, projects, health."""
+"""Everything that is not a workload: who am I, the cluster, nodes, images, projects, departments, health."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hotdesk_api.version import VERSION
 
 from hotdesk_scheduler.rest import openapi
 from hotdesk_scheduler.rest.base import Handler
-from hotdesk_scheduler.service import projects
+from hotdesk_scheduler.service import departments, projects
 from hotdesk_scheduler.service.summaries import cluster_out, nodes_out
 
 
@@ -64,6 +64,26 @@ class Project(Handler):
 
     async def delete(self, name: str) -> None:
         await projects.delete(self.desk, self.caller, name)
+        self.no_content()
+
+
+class Departments(Handler):
+    async def get(self) -> None:
+        self.answer(models.DepartmentList(items=departments.listing(self.desk, self.caller)))
+
+    async def post(self) -> None:
+        self.answer(await departments.create(self.desk, self.caller, self.parsed(models.DepartmentSpec)), 201)
+
+
+class Department(Handler):
+    async def get(self, name: str) -> None:
+        self.answer(departments.show(self.desk, self.caller, name))
+
+    async def patch(self, name: str) -> None:
+        self.answer(await departments.update(self.desk, self.caller, name, self.parsed(models.DepartmentSpec)))
+
+    async def delete(self, name: str) -> None:
+        await departments.delete(self.desk, self.caller, name)
         self.no_content()
 
 

@@ -15,6 +15,8 @@ V1: tuple[tuple[str, type[web.RequestHandler]], ...] = (
     (r"/v1/nodes", cluster.Nodes),
     (r"/v1/projects", cluster.Projects),
     (r"/v1/projects/([^/]+)", cluster.Project),
+    (r"/v1/departments", cluster.Departments),
+    (r"/v1/departments/([^/]+)", cluster.Department),
     (r"/v1/workloads", workloads.Workloads),
     (r"/v1/explain", workloads.WhatIf),
     (r"/v1/events", streams.Stream),

@@ -9,43 +9,19 @@ from hotdesk_api.errors import Conflict, Invalid
 from hotdesk_api.models import ProjectOut, ProjectSpec
 from hotdesk_api.units import format_gpus
 
-from hotdesk_scheduler.core.model import Project, Quota
+from hotdesk_scheduler.core.model import Project
+from hotdesk_scheduler.service import entitlements
 from hotdesk_scheduler.service.callers import Caller, no_such_project
 from hotdesk_scheduler.service.desk import Desk
 from hotdesk_scheduler.service.summaries import projects_out
-
-MAX_AMOUNT = 10**12
-
-
-def _amount(value: int) -> int | None:
-    return None if value == -1 else value
-
-
-def _check(spec: ProjectSpec) -> None:
-    for name, value in spec.model_dump(exclude_unset=True).items():
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_AMOUNT:
-            raise Invalid(f"{name} {value} is more than any cluster has.", field=name, value=str(value), limit=MAX_AMOUNT)
-    for name in ("gpu_limit_millis", "cpu_limit_millis", "memory_limit_mib"):
-        if name in spec.model_fields_set and getattr(spec, name) is None:
-            raise Invalid(f"{name} needs a number; -1 means no limit.", field=name)
 
 
 def _changed(project: Project, spec: ProjectSpec) -> Project:
     """The project with the members of `spec` that are set."""
     given = spec.model_fields_set
-    changes: dict[str, object] = {}
-    for resource, unit in (("gpu", "millis"), ("cpu", "millis"), ("memory", "mib")):
-        quota: Quota = getattr(project, resource)
-        for part in ("quota", "limit"):
-            name = f"{resource}_{part}_{unit}"
-            value = getattr(spec, name)
-            if name in given and value is not None:
-                quota = replace(quota, **{part: _amount(value)})
-        changes[resource] = quota
-    same = ("department", "over_quota", "priority")
-    changes |= {name: getattr(spec, name) for name in same if name in given and (name == "department" or getattr(spec, name) is not None)}
-    if "gpu_over_quota_weight" in given:
-        changes["weight"] = spec.gpu_over_quota_weight
+    changes = entitlements.changes(project, spec)
+    if "department" in given:
+        changes["department"] = spec.department
     if "interactive_time_limit_s" in given:
         changes["interactive_time_limit_s"] = float(spec.interactive_time_limit_s) if spec.interactive_time_limit_s else None
     for name in ("train_node_types", "interactive_node_types", "node_pools"):
@@ -66,7 +42,7 @@ def _check_parents(desk: Desk, project: Project) -> None:
             f"There is no department {project.department}.",
             field="department",
             value=project.department,
-            next_step=f"Departments: {', '.join(departments)}." if departments else "Leave the department out.",
+            next_step=f"Departments: {', '.join(departments) or 'none'}. `runai department create {project.department}` makes it.",
         )
     types = {node.node_type for node in snapshot.nodes}
     for node_type in (*project.train_node_types, *project.interactive_node_types):
@@ -75,14 +51,7 @@ def _check_parents(desk: Desk, project: Project) -> None:
             raise Invalid(
                 f"There is no node of type {node_type}.", field="node_types", value=node_type, next_step=f"Types here: {known or 'none'}."
             )
-    if project.gpu.limit is not None and project.gpu.quota is not None and project.gpu.limit < project.gpu.quota:
-        raise Invalid(
-            f"The GPU limit {format_gpus(project.gpu.limit)} of {project.name} is below its quota {format_gpus(project.gpu.quota)}.",
-            field="gpu_limit_millis",
-            value=project.gpu.limit,
-            limit=project.gpu.quota,
-            next_step="Raise the limit or lower the quota.",
-        )
+    entitlements.check_limit(project)
 
 
 def show(desk: Desk, caller: Caller, name: str) -> ProjectOut:
@@ -98,7 +67,7 @@ def listing(desk: Desk, caller: Caller, *, only: str | None = None) -> list[Proj
 
 async def create(desk: Desk, caller: Caller, spec: ProjectSpec) -> ProjectOut:
     caller.require_admin()
-    _check(spec)
+    entitlements.check(spec)
     if _find(desk, spec.name) is not None:
         raise Conflict(
             f"There is a project {spec.name} already.",
@@ -111,7 +80,7 @@ async def create(desk: Desk, caller: Caller, spec: ProjectSpec) -> ProjectOut:
 
 async def update(desk: Desk, caller: Caller, name: str, spec: ProjectSpec) -> ProjectOut:
     caller.require_admin()
-    _check(spec)
+    entitlements.check(spec)
     project = _find(desk, name)
     if project is None:
         raise no_such_project(name)

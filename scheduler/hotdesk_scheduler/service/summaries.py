@@ -1,4 +1,4 @@
-"""Nodes, projects and the whole cluster as wire models: sums over the snapshot, made when somebody asks."""
+"""Nodes, projects, departments and the whole cluster as wire models: sums over the snapshot, made when somebody asks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from hotdesk_api.models import Cluster, DeviceOut, NodeOut, ProjectOut
+from hotdesk_api.models import Cluster, DepartmentOut, DeviceOut, NodeOut, ProjectOut
 
 from hotdesk_scheduler.core import lifecycle
-from hotdesk_scheduler.core.model import HOLDING, Node, Project, Snapshot, Workload
+from hotdesk_scheduler.core.model import HOLDING, Department, Node, Project, Snapshot, Workload
 from hotdesk_scheduler.engines.base import Engine
 from hotdesk_scheduler.service.specs import free_gpus
 from hotdesk_scheduler.service.views import asked_gpu_millis, held_gpu_millis
@@ -137,6 +137,44 @@ def _project_out(
         interactive_node_types=list(project.interactive_node_types),
         created_at=datetime.fromtimestamp(project.created_at, UTC),
         member=member,
+    )
+
+
+def departments_out(snapshot: Snapshot, fair_shares: Mapping[str, int], *, visible: Collection[str]) -> list[DepartmentOut]:
+    """All of them, by name, with the names of those of their projects that are in `visible`."""
+    named = {project.name for project in snapshot.projects if project.department is not None}
+    parts: dict[str | None, list[ProjectOut]] = {}
+    for project in projects_out(snapshot, fair_shares, visible=named, groups=()):
+        parts.setdefault(project.department, []).append(project)
+    ordered = sorted(snapshot.departments, key=lambda department: department.name)
+    return [_department_out(department, parts.get(department.name, []), visible) for department in ordered]
+
+
+def _department_out(department: Department, parts: list[ProjectOut], visible: Collection[str]) -> DepartmentOut:
+    quota = department.gpu.quota
+    if department.quota_is_sum:
+        quotas = [part.gpu_quota_millis for part in parts]
+        quota = None if None in quotas else sum(one or 0 for one in quotas)
+    shares = [part.fair_share_millis for part in parts if part.fair_share_millis is not None]
+    return DepartmentOut(
+        name=department.name,
+        projects=[part.name for part in parts if part.name in visible],
+        gpu_quota_millis=quota,
+        gpu_quota_is_sum=department.quota_is_sum,
+        gpu_limit_millis=department.gpu.limit,
+        gpu_over_quota_weight=department.weight,
+        over_quota=department.over_quota,
+        priority=department.priority,
+        cpu_quota_millis=department.cpu.quota,
+        cpu_limit_millis=department.cpu.limit,
+        memory_quota_mib=department.memory.quota,
+        memory_limit_mib=department.memory.limit,
+        gpu_millis_allocated=sum(part.gpu_millis_allocated for part in parts),
+        gpu_millis_requested=sum(part.gpu_millis_requested for part in parts),
+        fair_share_millis=sum(shares) if shares else None,
+        running=sum(part.running for part in parts),
+        pending=sum(part.pending for part in parts),
+        created_at=datetime.fromtimestamp(department.created_at, UTC),
     )
 
 
