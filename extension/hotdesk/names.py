@@ -17,7 +17,14 @@ from hotdesk import settings
 
 LIMIT_S = 1.0
 REMEMBERED_S = 5.0
-PATHS = {"jobs": "/v1/workloads", "projects": "/v1/projects", "nodes": "/v1/nodes", "images": "/v1/images", "node-types": "/v1/nodes"}
+PATHS = {
+    "jobs": "/v1/workloads",
+    "projects": "/v1/projects",
+    "nodes": "/v1/nodes",
+    "images": "/v1/images",
+    "node-types": "/v1/nodes",
+    "departments": "/v1/departments",
+}
 
 
 class LiveNames:

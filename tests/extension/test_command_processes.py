@@ -203,6 +203,49 @@ def test_an_administrator_makes_changes_and_deletes_a_project(admin: Desk) -> No
     assert "team-x" not in admin.ok("list", "projects", "-o", "name").split()
 
 
+def test_an_administrator_makes_changes_and_deletes_a_department(admin: Desk, desk: Desk) -> None:
+    made = admin.run("department", "create", "lab", "--limit", "8", "--weight", "0.5", "--priority", "2", "--over-quota", "off")
+    assert (made.code, made.err) == (0, "Department lab has been created.\n")
+    admin.ok("project", "create", "team-x", "--gpu-quota", "1.5", "--department", "lab")
+    shown = admin.data("department", "update", "lab", "--limit", "12")
+    assert (shown["projects"], shown["gpu_quota_millis"], shown["gpu_quota_is_sum"]) == (["team-x"], 1500, True)
+    assert (shown["gpu_limit_millis"], shown["gpu_over_quota_weight"], shown["priority"], shown["over_quota"]) == (12000, 500, 2, False)
+    assert admin.data("department", "update", "lab", "--quota", "4")["gpu_quota_millis"] == 4000
+    assert admin.data("department", "update", "lab", "--quota", "sum")["gpu_quota_millis"] == 1500
+    assert re.search(r"^lab +team-x +1\.5 +0/1\.5 ", admin.ok("list", "departments"), re.MULTILINE)
+    assert "lab" not in desk.ok("list", "departments")
+    assert "still has 1 project, such as team-x" in admin.run("department", "delete", "lab", "--yes").err
+    assert admin.data("project", "update", "team-x", "--department", "none")["department"] is None
+    assert "--yes" in admin.run("department", "delete", "lab").err
+    admin.ok("department", "delete", "lab", "--yes")
+    admin.ok("project", "delete", "team-x", "--yes")
+    assert admin.ok("list", "departments", "-o", "name") == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("create", "Lab_1"), 2, "Write for example lab-1."),
+        (("create", "none"), 2, "cannot be called none"),
+        (("create", "lab", "--quota", "0.1234"), 2, "three decimals"),
+        (("create", "lab", "--limit", "x"), 2, "x is not a number"),
+        (("create", "lab", "--weight", "-1"), 2, "is not a weight"),
+        (("create", "lab", "--quota", "4", "--limit", "2"), 2, "The GPU limit 2 of lab is below its quota 4."),
+        (("create",), 2, "needs DEPARTMENT"),
+        (("update", "nosuch", "--limit", "4"), 1, "There is no department nosuch"),
+        (("update", "nosuch"), 2, "needs something to change"),
+        (("delete", "nosuch", "--yes"), 1, "There is no department nosuch"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_department_that_cannot_be_is_refused_in_a_sentence(admin: Desk, words: tuple[str, ...], code: int, says: str) -> None:
+    shown = admin.run("department", *words)
+    assert (shown.code, shown.out) == (code, "")
+    assert says in shown.err
+    assert "Traceback" not in shown.err
+    assert admin.ok("list", "departments", "-o", "name") == ""
+
+
 def test_every_table_of_the_cluster_is_plain_and_whole_in_a_pipe(desk: Desk) -> None:
     nodes = desk.ok("list", "nodes")
     assert "V100-SXM2-32GB (SIMULATED)" in nodes

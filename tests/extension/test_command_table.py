@@ -71,7 +71,10 @@ def test_help_of_a_verb_in_both_spellings() -> None:
 
 
 def test_help_of_a_word_that_begins_several_verbs_lists_them() -> None:
-    for word, verbs in (("project", ("create", "update", "delete")), ("list", ("jobs", "projects", "nodes", "images"))):
+    for word, verbs in (
+        *((noun, ("create", "update", "delete")) for noun in ("project", "department")),
+        ("list", ("jobs", "projects", "departments", "nodes", "images")),
+    ):
         for verb in verbs:
             assert re.search(rf"^  {word} {verb}\b.*\[flags\]", document.help_for([word]), re.MULTILINE)
     assert "config project team-a" in document.help_for(["config"])

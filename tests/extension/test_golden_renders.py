@@ -12,6 +12,7 @@ import pytest
 from hotdesk.render import cluster, html, jobs, plain, terminal, why
 from hotdesk.render.view import Table, View
 from hotdesk_api.models import (
+    DepartmentOut,
     DeviceOut,
     Displaced,
     EventOut,
@@ -148,6 +149,22 @@ PROJECTS = [
     ProjectOut(name="team-b", gpu_quota_millis=2000, gpu_limit_millis=6000, gpu_millis_allocated=4000, pending=1, created_at=NOON),
     ProjectOut(name="open", gpu_quota_millis=None, gpu_limit_millis=None, gpu_millis_allocated=0, created_at=NOON),
 ]
+DEPARTMENTS = [
+    DepartmentOut(
+        name="research",
+        projects=["team-a", "team-b"],
+        gpu_quota_millis=6000,
+        gpu_limit_millis=8000,
+        gpu_over_quota_weight=1500,
+        priority=2,
+        gpu_millis_allocated=6500,
+        fair_share_millis=6000,
+        running=3,
+        pending=1,
+        created_at=NOON,
+    ),
+    DepartmentOut(name="empty", gpu_quota_millis=0, gpu_limit_millis=None, gpu_millis_allocated=0, over_quota=False, created_at=NOON),
+]
 VIEWS: dict[str, View] = {
     "list": jobs.job_list(LIST, project="team-a", now=NOW),
     "list-all": jobs.job_list(LIST, project=None, now=NOW),
@@ -163,6 +180,7 @@ VIEWS: dict[str, View] = {
     "describe-node": cluster.node_details([NODE]),
     "top-node": cluster.top_node([NODE], details=True),
     "projects": cluster.project_list(PROJECTS, current="team-a", wide=True),
+    "departments": cluster.department_list(DEPARTMENTS, wide=True),
 }
 
 

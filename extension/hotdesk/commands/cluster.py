@@ -18,6 +18,7 @@ from hotdesk.render import cluster as views
 from hotdesk.session import Session
 
 UNLIMITED = frozenset({"unlimited", "none", "-1"})
+NO_DEPARTMENT = frozenset({"none", ""})
 
 
 def _current_project(session: Session) -> str | None:
@@ -65,25 +66,34 @@ def list_images(session: Session, typed: Typed) -> Answer:
     return Answer(views.image_list(found.items), found, names=tuple(image.name for image in found.items))
 
 
-def _project_spec(typed: Typed) -> ProjectSpec:
-    """Only what was typed is set, so that an update leaves the rest alone."""
-    readers = {
-        "gpu_quota_millis": _gpus(typed, "gpu-quota"),
-        "gpu_limit_millis": _gpus(typed, "limit"),
+def entitlement(typed: Typed) -> dict[str, object]:
+    """What projects and departments may both be given, but for the GPU quota; None where nothing was typed."""
+    return {
+        "name": typed.words[0],
+        "gpu_limit_millis": gpus(typed, "limit"),
         "over_quota": {"on": True, "off": False, None: None}[typed.text("over-quota")],
         "gpu_over_quota_weight": _weight(typed.text("over-quota-weight")),
-        "department": typed.text("department"),
         "priority": _whole(typed.text("priority")),
         "cpu_quota_millis": _cores(typed.text("cpu-quota")),
         "memory_quota_mib": _memory(typed.text("memory-quota")),
+    }
+
+
+def _project_spec(typed: Typed) -> ProjectSpec:
+    """Only what was typed is set, so that an update leaves the rest alone."""
+    department = typed.text("department")
+    readers = {
+        "gpu_quota_millis": gpus(typed, "gpu-quota"),
+        "department": None if department in NO_DEPARTMENT else department,
         "interactive_time_limit_s": _time(typed.text("interactive-time-limit")),
         "train_node_types": list(typed.every("train-node-type")) or None,
         "interactive_node_types": list(typed.every("interactive-node-type")) or None,
     }
-    return checked(ProjectSpec, {"name": typed.words[0], **readers})
+    spec = checked(ProjectSpec, entitlement(typed) | readers)
+    return spec.model_copy(update={"department": None}) if department in NO_DEPARTMENT else spec
 
 
-def _gpus(typed: Typed, flag: str) -> int | None:
+def gpus(typed: Typed, flag: str) -> int | None:
     text = typed.text(flag)
     if text is None:
         return None

@@ -9,18 +9,33 @@ NODE_NAMES = Word("NODE", "names of nodes", required=False, many=True, live="nod
 PROJECT_NAME = Word("PROJECT", "name of the project", live="projects")
 DETAILS = Flag("--details", "per GPU", short="-d")
 ON_OFF = ("on", "off")
+DEPARTMENT_NAME = Word("DEPARTMENT", "name of the department", live="departments")
+OVER_QUOTA = Flag("--over-quota", "may it use idle GPUs beyond the quota", "on|off", choices=ON_OFF)
+LIMIT = Flag("--limit", "most GPUs it may use in all, or unlimited", "GPUS", also=("--gpu-limit",))
+CPU_QUOTA = Flag("--cpu-quota", "CPU cores that are guaranteed, or unlimited", "CORES")
+MEMORY_QUOTA = Flag("--memory-quota", "main memory that is guaranteed, or unlimited", "MEMORY")
+GPU_QUOTA_SPELLINGS = ("--quota", "--deserved-gpus")
 PROJECT_FLAGS = (
-    Flag("--gpu-quota", "GPUs that are guaranteed: 4, 0.5, or unlimited", "GPUS", short="-g", also=("--quota", "--deserved-gpus")),
-    Flag("--limit", "most GPUs it may use in all, or unlimited", "GPUS", also=("--gpu-limit",)),
-    Flag("--over-quota", "may it use idle GPUs beyond the quota", "on|off", choices=ON_OFF),
+    Flag("--gpu-quota", "GPUs that are guaranteed: 4, 0.5, or unlimited", "GPUS", short="-g", also=GPU_QUOTA_SPELLINGS),
+    LIMIT,
+    OVER_QUOTA,
     Flag("--over-quota-weight", "its part of idle GPUs, against other projects': 2, 0.5", "WEIGHT", also=("--weight",)),
-    Flag("--department", "department it belongs to", "NAME"),
+    Flag("--department", "department it belongs to, or none", "NAME", live="departments"),
     Flag("--priority", "order among projects", "N"),
-    Flag("--cpu-quota", "CPU cores that are guaranteed, or unlimited", "CORES"),
-    Flag("--memory-quota", "main memory that is guaranteed, or unlimited", "MEMORY"),
+    CPU_QUOTA,
+    MEMORY_QUOTA,
     Flag("--interactive-time-limit", "interactive jobs end after this time: 8h; 0 = never", "TIME"),
     Flag("--train-node-type", "node type its training may use", "TYPE", repeat=True, live="node-types"),
     Flag("--interactive-node-type", "node type its interactive jobs may use", "TYPE", repeat=True, live="node-types"),
+)
+DEPARTMENT_FLAGS = (
+    Flag("--gpu-quota", "GPUs that are guaranteed: 8, unlimited, or sum (of its projects')", "GPUS", short="-g", also=GPU_QUOTA_SPELLINGS),
+    LIMIT,
+    OVER_QUOTA,
+    Flag("--over-quota-weight", "its part of idle GPUs, against other departments': 2, 0.5", "WEIGHT", also=("--weight",)),
+    Flag("--priority", "order among departments", "N"),
+    CPU_QUOTA,
+    MEMORY_QUOTA,
 )
 
 SUBMIT = Verb(
@@ -61,6 +76,14 @@ SEEING = (
         flags=(OUTPUT, WATCH),
         also=(("list", "project"), ("project", "list"), ("ls", "projects")),
         examples=("list projects",),
+    ),
+    Verb(
+        ("list", "departments"),
+        "List departments with their projects, quota, use and limits.",
+        "departments.listed",
+        flags=(OUTPUT, WATCH),
+        also=(("list", "department"), ("department", "list"), ("ls", "departments")),
+        examples=("list departments",),
     ),
     Verb(
         ("list", "nodes"),
@@ -224,6 +247,31 @@ SETTING = (
         words=(PROJECT_NAME,),
         flags=(YES,),
         examples=("project delete team-e --yes",),
+    ),
+    Verb(
+        ("department", "create"),
+        "Create a department, which shares quota and limit among its projects (administrators).",
+        "departments.create",
+        words=(Word("DEPARTMENT", "name of the new department"),),
+        flags=(*DEPARTMENT_FLAGS, OUTPUT),
+        examples=("department create research --limit 8", "department create lab --gpu-quota 6 --over-quota-weight 2"),
+        details="Without `--gpu-quota` its quota is the sum of its projects'. `project update team-a --department lab` puts a project in.",
+    ),
+    Verb(
+        ("department", "update"),
+        "Change a department (administrators); what is not named stays.",
+        "departments.update",
+        words=(DEPARTMENT_NAME,),
+        flags=(*DEPARTMENT_FLAGS, OUTPUT),
+        examples=("department update research --limit 12", "department update lab --gpu-quota sum"),
+    ),
+    Verb(
+        ("department", "delete"),
+        "Delete a department without projects (administrators); asks first.",
+        "departments.delete",
+        words=(DEPARTMENT_NAME,),
+        flags=(YES,),
+        examples=("department delete research --yes",),
     ),
     Verb(("whoami",), "Say who one is, in which projects, and with which rights.", "account.whoami", flags=(OUTPUT,), examples=("whoami",)),
     Verb(

@@ -1,10 +1,10 @@
-"""Projects, nodes, images, people and versions as views."""
+"""Projects, departments, nodes, images, people and versions as views."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hotdesk_api.models import ImageOut, Me, NodeOut, ProjectOut, Version
+from hotdesk_api.models import DepartmentOut, ImageOut, Me, NodeOut, ProjectOut, Version
 from hotdesk_api.units import WHOLE_GPU, format_age, format_gpus
 
 from hotdesk.render.jobs import cores, mib
@@ -20,6 +20,8 @@ PROJECT_COLUMNS = (
     "TRAIN AFFINITY",
 )
 PROJECT_COLUMNS_WIDE = (*PROJECT_COLUMNS, "LIMIT", "OVER QUOTA", "WEIGHT", "FAIR SHARE", "RUNNING", "PENDING")
+DEPARTMENT_COLUMNS = ("DEPARTMENT", "PROJECTS", "DESERVED GPUs", "ALLOCATED GPUs", "FAIR SHARE", "LIMIT")
+DEPARTMENT_COLUMNS_WIDE = (*DEPARTMENT_COLUMNS, "OVER QUOTA", "WEIGHT", "PRIORITY", "RUNNING", "PENDING")
 NODE_COLUMNS = (
     "NAME",
     "STATUS",
@@ -38,11 +40,11 @@ DEVICE_COLUMNS = ("GPU", "UUID", "MODEL", "MEMORY", "ALLOCATED", "UTILISATION", 
 TOP_NODE_COLUMNS = ("NAME", "STATUS", "GPUs", "GPU UTILISATION", "ALLOCATED GPUs", "CPUs", "ALLOCATED CPUs", "MEMORY", "ALLOCATED MEMORY")
 
 
-def _held_of_quota(project: ProjectOut) -> Cell:
+def _held_of_quota(entitled: ProjectOut | DepartmentOut) -> Cell:
     """Allocated/quota, as the guides write it, with a bar."""
-    quota = project.gpu_quota_millis
-    share = project.gpu_millis_allocated / quota if quota else None
-    return Cell(f"{format_gpus(project.gpu_millis_allocated)}/{format_gpus(quota)}", bar=share)
+    quota = entitled.gpu_quota_millis
+    share = entitled.gpu_millis_allocated / quota if quota else None
+    return Cell(f"{format_gpus(entitled.gpu_millis_allocated)}/{format_gpus(quota)}", bar=share)
 
 
 def weight(project: ProjectOut) -> str:
@@ -83,6 +85,34 @@ def project_list(projects: Sequence[ProjectOut], *, current: str | None, wide: b
     ordered = sorted(projects, key=lambda project: project.name)
     columns = PROJECT_COLUMNS_WIDE if wide else PROJECT_COLUMNS
     return View((Table(columns, tuple(_project_row(project, current=current, wide=wide) for project in ordered)),))
+
+
+def _department_row(department: DepartmentOut, *, wide: bool) -> tuple[Cell, ...]:
+    weight_millis = department.gpu_over_quota_weight
+    row = (
+        Cell(department.name, "strong"),
+        Cell(", ".join(department.projects) or "-"),
+        Cell(format_gpus(department.gpu_quota_millis)),
+        _held_of_quota(department),
+        Cell("-" if department.fair_share_millis is None else format_gpus(department.fair_share_millis)),
+        Cell("-" if department.gpu_limit_millis is None else format_gpus(department.gpu_limit_millis)),
+    )
+    if not wide:
+        return row
+    return (
+        *row,
+        Cell("on" if department.over_quota else "off"),
+        Cell("-" if weight_millis is None else format_gpus(weight_millis)),
+        Cell(str(department.priority)),
+        Cell(str(department.running)),
+        Cell(str(department.pending), "wait" if department.pending else ""),
+    )
+
+
+def department_list(departments: Sequence[DepartmentOut], *, wide: bool = False) -> View:
+    ordered = sorted(departments, key=lambda department: department.name)
+    columns = DEPARTMENT_COLUMNS_WIDE if wide else DEPARTMENT_COLUMNS
+    return View((Table(columns, tuple(_department_row(department, wide=wide) for department in ordered)),))
 
 
 def _status(node: NodeOut) -> Cell:
