@@ -100,7 +100,7 @@ def progress(done: float, message: str = "") -> None:
     """How far the job is, 0 to 1 (more is taken as 1), with an optional sentence."""
     share = min(1.0, max(0.0, float(done)))
     if share == share:  # not a number is not a progress
-        _reporter.put({"progress": share} | ({"message": message[:500]} if message else {}))
+        _reporter.put({"progress": share, "message": message[:500]})
         if share >= 1.0:
             _reporter.flush()
 

@@ -197,6 +197,16 @@ async def test_progress_is_taken_from_the_job_and_its_owner_only(service: desks.
         await service.client("ann-token").call(calls.report_progress("team-a", "one", models.Progress(progress=0.9)))
 
 
+async def test_metrics_alone_leave_the_progress_and_its_message_as_they_are(service: desks.Running) -> None:
+    alice = service.client()
+    await alice.call(calls.submit(desks.spec("one")))
+    await desks.until_status(alice, "one", "Running")
+    for report in (models.Progress(progress=0.25, message="epoch 1"), models.Progress(metrics={"loss": 0.5})):
+        await alice.call(calls.report_progress("team-a", "one", report))
+    found = await alice.call(calls.workload("team-a", "one"))
+    assert (found.progress, found.message) == (0.25, "epoch 1")
+
+
 async def test_progress_counts_although_nobody_has_looked_since_the_job_started(service: desks.Running) -> None:
     made = await service.client().call(calls.submit(desks.spec("one")))
     await desks.until(lambda: any(pod.state == "running" for work in service.engine.snapshot().workloads for pod in work.pods))

@@ -394,14 +394,15 @@ class Desk:
         return found is not None and hmac.compare_digest(token.encode(), self.report_token(found.workload.id).encode())
 
     def report_progress(self, caller: Caller | None, project: str, name: str, progress: models.Progress) -> None:
-        """By the job itself (caller None: its token was checked) or by somebody who may go inside it."""
+        """By the job itself (caller None: its token was checked) or by somebody who may go inside it. What is not set stays."""
         entry = self.find(project, name) if caller is None else self.entry(caller, project, name)
         if entry is None:
             raise no_such_workload(project, name)
         if caller is not None:
             caller.require_inside(entry.workload)
         if entry.workload.phase is Phase.ACTIVE and any(pod.state in HOLDING for pod in entry.workload.pods):
-            self._progress[entry.workload.id] = progress
+            before = self._progress.get(entry.workload.id, models.Progress())
+            self._progress[entry.workload.id] = before.model_copy(update=progress.model_dump(exclude_unset=True))
             self._news.set()
 
 
