@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,14 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hotdesk_hub.state import some_free_port
+
 BIN = Path(sys.executable).parent
 START_TIMEOUT_S = 120.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def clean_environment() -> dict[str, str]:
@@ -97,7 +92,7 @@ def start(
     state: Path, *, port: int | None = None, simulate: str = "2x8xV100-SXM2-32GB", environment: dict[str, str] | None = None
 ) -> RunningHotdesk:
     """`hotdesk-hub up`, returned when it has said that it is ready."""
-    port = port or free_port()
+    port = port or some_free_port()
     process = subprocess.Popen(
         [BIN / "hotdesk-hub", "up", "--port", str(port), "--state", str(state), "--simulate", simulate],
         stdout=subprocess.PIPE,

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,7 +129,7 @@ def is_free(port: int, address: str = "127.0.0.1") -> bool:
         return True
 
 
-def _some_free_port(taken: set[int]) -> int:
+def some_free_port(taken: Collection[int] = ()) -> int:
     """Below the range from which systems take ports for outgoing connections: those come and go, and would get in our way at a restart."""
     while True:
         port = FIRST_PORT + secrets.randbelow(PORTS)
@@ -142,7 +143,7 @@ def ports_of(state: State) -> dict[str, int]:
     known = {name: int(str(value)) for name, value in _read_json(path).items() if name in PORT_NAMES}
     missing = [name for name in PORT_NAMES if name not in known]
     for name in missing:
-        known[name] = _some_free_port(set(known.values()))
+        known[name] = some_free_port(set(known.values()))
     if missing:
         write_private(path, json.dumps(known, indent=1))
     return known
@@ -151,6 +152,6 @@ def ports_of(state: State) -> dict[str, int]:
 def change_port(state: State, name: str) -> int:
     """Choose this port anew, because somebody else listens on it."""
     known = ports_of(state)
-    known[name] = _some_free_port(set(known.values()))
+    known[name] = some_free_port(set(known.values()))
     write_private(state.hub / "ports.json", json.dumps(known, indent=1))
     return known[name]

@@ -18,6 +18,7 @@ import hotdesk_up
 import httpx
 import workspaces
 from figure import Figure
+from hotdesk_hub.state import some_free_port
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 7
@@ -44,13 +45,11 @@ c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0}}
 @contextmanager
 def plain_hub(folder: Path) -> Iterator[tuple[str, str]]:
     """JupyterHub as it comes, on the same proxy and authenticator; (URL, password)."""
-    port, password = hotdesk_up.free_port(), secrets.token_hex(8)
+    port, password = some_free_port(), secrets.token_hex(8)
     proxy = ROOT / "hub" / "proxy" / "node_modules" / ".bin" / "configurable-http-proxy"
     config = folder / "jupyterhub_config.py"
     config.write_text(
-        PLAIN_HUB.format(
-            port=port, hub_port=hotdesk_up.free_port(), api_port=hotdesk_up.free_port(), proxy=proxy, folder=folder, password=password
-        )
+        PLAIN_HUB.format(port=port, hub_port=some_free_port(), api_port=some_free_port(), proxy=proxy, folder=folder, password=password)
     )
     with (folder / "log").open("wb") as log:
         hub = subprocess.Popen(

@@ -16,6 +16,7 @@ import httpx
 import psutil
 import pytest
 import workspaces
+from hotdesk_hub.state import some_free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("bad-days")]
 
@@ -197,7 +198,7 @@ def test_a_killed_proxy_is_started_again(state: Path) -> None:
 def test_a_second_up_on_the_same_state_is_refused_with_a_sentence(state: Path) -> None:
     running = hotdesk_up.start(state)
     second = subprocess.run(
-        [hotdesk_up.BIN / "hotdesk-hub", "up", "--port", str(hotdesk_up.free_port()), "--state", str(state)],
+        [hotdesk_up.BIN / "hotdesk-hub", "up", "--port", str(some_free_port()), "--state", str(state)],
         capture_output=True,
         text=True,
         env=hotdesk_up.clean_environment(),
