@@ -6,13 +6,14 @@
 #   make test       all tests, browser included
 #   make install    prepare .venv only
 #   make lint       ruff, mypy, import rules
+#   make kube       build Kubernetes for its tests, once, into ~/.cache/hotdesk-kube (needs Go)    LEVEL=3
 #   make bench      measure the figures the README claims, write build/bench.json
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help up down passwords install test lint bench clean
+.PHONY: help up down passwords install test lint kube bench clean
 
 PORT ?= 8000
 STATE ?= $(HOME)/.local/state/hotdesk
@@ -20,6 +21,7 @@ SIMULATE ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+LEVEL ?= 3
 as_one_word = '$(subst ','\'',$(1))'
 
 help:
@@ -50,6 +52,9 @@ lint:
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+kube:
+	@python3 tests/kubernetes/cluster/programs.py $(LEVEL)
 
 bench:
 	@bash .ci/install dev quiet

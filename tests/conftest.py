@@ -1,4 +1,4 @@
-"""What all tests share: `tests/` on the import path (builders, scheduler_fixture), and no leftovers of the developer's own set-up."""
+"""What all tests share: the import path (`tests/`, `tests/kubernetes/`), a test cluster, no leftovers of the developer's own set-up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
-if str(TESTS) not in sys.path:
-    sys.path.insert(0, str(TESTS))
+for folder in (TESTS / "kubernetes", TESTS):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+from cluster.fixtures import cluster, namespace  # noqa: E402, F401 - found through the lines above; fixtures for every folder
 
 # The same examples every time, and no limit that a busy machine could break; `HYPOTHESIS_PROFILE=night make test` looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,6 +22,14 @@ settings.register_profile("night", deadline=None, suppress_health_check=[HealthC
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 _OURS = ("HOTDESK_", "JUPYTERHUB_", "RUNAI_", "NO_COLOR", "FORCE_COLOR")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one cluster share its nodes: marked, and kept on one process."""
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()) or item.get_closest_marker("kubernetes"):
+            item.add_marker(pytest.mark.kubernetes)
+            item.add_marker(pytest.mark.xdist_group("kubernetes"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,93 @@
+"""Holds a cluster for the test processes that use it, and ends it with the last of them, killed ones included.
+
+    python -m cluster.keeper FOLDER LEVEL [KUBECONFIG]
+
+Every user holds a shared lock on FOLDER.users; the keeper gets the exclusive one when the last is gone. It says `FOLDER/ready` (the path
+of the kubeconfig) or `FOLDER/failed` (why). With KUBECONFIG the cluster is somebody's, and only kwok is started.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from cluster.control_plane import ControlPlane, kwok_command
+from cluster.processes import DidNotStartError, Processes
+from cluster.programs import path_of
+
+
+def keep(folder: Path, level: int, kubeconfig: Path | None) -> None:
+    cluster = _External(folder, kubeconfig) if kubeconfig else _Own(folder, level)
+    try:
+        try:
+            cluster.start()
+        except (DidNotStartError, OSError) as problem:
+            _say(folder / "failed", str(problem))
+        else:
+            _say(folder / "ready", str(cluster.kubeconfig))
+        with users_file(folder).open("a") as users:
+            fcntl.flock(users, fcntl.LOCK_EX)
+            cluster.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+            starting_file(folder).unlink(missing_ok=True)
+            users_file(folder).unlink(missing_ok=True)
+    finally:
+        cluster.stop()
+
+
+def users_file(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".users")
+
+
+def starting_file(folder: Path) -> Path:
+    """Locked by the one user who starts the keeper."""
+    return folder.with_name(folder.name + ".starting")
+
+
+class _Own:
+    def __init__(self, folder: Path, level: int) -> None:
+        self._plane = ControlPlane(folder)
+        self.kubeconfig = self._plane.kubeconfig
+
+    def start(self) -> None:
+        self._plane.start()
+        self._plane.start_kwok()
+
+    def stop(self) -> None:
+        self._plane.stop()
+
+
+class _External:
+    """Somebody's cluster: kwok plays the nodes that tests add to it."""
+
+    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._processes = Processes(folder)
+
+    def start(self) -> None:
+        if path_of("kwok").exists():
+            self._processes.start("kwok", kwok_command(self.kubeconfig))
+
+    def stop(self) -> None:
+        self._processes.stop_all()
+
+
+def _say(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+def main(arguments: list[str]) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    os.umask(0o077)
+    folder, level, *kubeconfig = arguments
+    keep(Path(folder), int(level), Path(kubeconfig[0]) if kubeconfig else None)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
