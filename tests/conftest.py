@@ -14,7 +14,7 @@ for folder in (TESTS / "kubernetes", TESTS):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from cluster.fixtures import cluster, namespace  # noqa: E402, F401 - found through the lines above; fixtures for every folder
+from cluster.fixtures import cluster, namespace, real_cluster, real_namespace  # noqa: E402, F401 - found through the lines above; fixtures for every folder
 
 # The same examples every time, and no limit that a busy machine could break; `HYPOTHESIS_PROFILE=night make test` looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,7 +27,7 @@ _OURS = ("HOTDESK_", "JUPYTERHUB_", "RUNAI_", "NO_COLOR", "FORCE_COLOR")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one cluster share its nodes: marked, and kept on one process."""
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()) or item.get_closest_marker("kubernetes"):
+        if {"cluster", "real_cluster"} & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("kubernetes"):
             item.add_marker(pytest.mark.kubernetes)
             item.add_marker(pytest.mark.xdist_group("kubernetes"))
 

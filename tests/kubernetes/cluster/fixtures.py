@@ -21,9 +21,29 @@ def cluster() -> Iterator[Cluster]:
         pytest.skip(f"no Kubernetes here: {reason}")
 
 
+@pytest.fixture(scope="session")
+def real_cluster() -> Iterator[Cluster]:
+    """Level 2: a real node with pretended GPUs, and kwok. One for all processes of this test session, one a machine."""
+    try:
+        with shared_cluster(session_name(), level=2) as running:
+            yield running
+    except CannotRunError as reason:
+        pytest.skip(f"no real node here: {reason}")
+
+
+@pytest.fixture
+def real_namespace(real_cluster: Cluster) -> Iterator[str]:
+    """A namespace of this test alone on the cluster with the real node."""
+    yield from _namespace(real_cluster)
+
+
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
     """A namespace of this test alone."""
+    yield from _namespace(cluster)
+
+
+def _namespace(cluster: Cluster) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     cluster.add_namespace(name)
     yield name

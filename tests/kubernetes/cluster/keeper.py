@@ -15,9 +15,10 @@ import signal
 import sys
 from pathlib import Path
 
-from cluster.control_plane import ControlPlane, kwok_command
+from cluster.control_plane import LOOPBACK, ControlPlane, kwok_command
 from cluster.processes import DidNotStartError, Processes
 from cluster.programs import path_of
+from cluster.real_node import ADDRESS, RealNode
 
 
 def keep(folder: Path, level: int, kubeconfig: Path | None) -> None:
@@ -49,15 +50,24 @@ def starting_file(folder: Path) -> Path:
 
 
 class _Own:
+    """Level 1; from level 2 on with a real node."""
+
     def __init__(self, folder: Path, level: int) -> None:
-        self._plane = ControlPlane(folder)
+        self._plane = ControlPlane(folder, address=ADDRESS if level > 1 else LOOPBACK)
+        self._node = RealNode(self._plane) if level > 1 else None
         self.kubeconfig = self._plane.kubeconfig
 
     def start(self) -> None:
+        if self._node:
+            self._node.prepare()
         self._plane.start()
         self._plane.start_kwok()
+        if self._node:
+            self._node.start()
 
     def stop(self) -> None:
+        if self._node:
+            self._node.stop()
         self._plane.stop()
 
 

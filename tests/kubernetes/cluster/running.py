@@ -19,6 +19,7 @@ from typing import IO, Any
 from cluster.keeper import starting_file, users_file
 from cluster.processes import DidNotStartError
 from cluster.programs import path_of, why_not_built
+from cluster.real_node import why_no_node
 
 START_TIMEOUT_S = 200.0
 WAIT_TIMEOUT_S = 60.0
@@ -107,6 +108,8 @@ def shared_cluster(session: str, level: int = 1) -> Iterator[Cluster]:
     """
     external = os.environ.get("KUBECONFIG", "")
     if not external and (reason := why_not_built(level)):
+        raise CannotRunError(reason)
+    if not external and level > 1 and (reason := why_no_node()):
         raise CannotRunError(reason)
     folder = Path(tempfile.gettempdir()) / f"hotdesk-kube-{os.getuid()}-{hashlib.sha256(session.encode()).hexdigest()[:8]}-{level}"
     with _as_user(folder):
