@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from cluster.control_plane import ControlPlane
-from cluster.keeper import users_file
+from cluster.leftovers import processes, users_file
 from cluster.programs import version_of, why_not_built
 from cluster.running import Cluster, shared_cluster
 
@@ -160,6 +160,19 @@ def test_processes_share_one_cluster_and_the_last_one_killed_ends_it(tmp_path: P
         for user in (first, second):
             user.kill()
             user.communicate()
+
+
+def test_cluster_whose_keeper_was_killed_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if reason := why_not_built(1):
+        pytest.skip(f"no Kubernetes here: {reason}")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    with shared_cluster(str(tmp_path)) as first:
+        (keeper,) = (number for number, command in processes() if f"cluster.keeper {first.folder} " in command)
+        os.kill(keeper, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(keeper)] if psutil.pid_exists(keeper) else [], timeout=10)
+        with shared_cluster(str(tmp_path)) as second:
+            assert second.folder == first.folder
+            assert second.get("namespace", "default")["kind"] == "Namespace"
 
 
 def test_cluster_with_the_work_of_others_is_refused(

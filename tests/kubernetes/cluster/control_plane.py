@@ -55,7 +55,18 @@ class ControlPlane:
         self.processes.stop_all()
 
     def start_kwok(self) -> None:
-        self.processes.start("kwok", kwok_command(self.kubeconfig))
+        """It is the kubelet of its nodes too: commands "inside" their pods (pod-exec.yaml) run here, in the shell's own place."""
+        self._authority.issue("kwok", "kwok", addresses=(self.address,))
+        (port,) = free_ports(1)
+        serving = [
+            f"--server-address={self.address}:{port}",
+            f"--node-ip={self.address}",
+            f"--node-port={port}",
+            f"--tls-cert-file={self._pki / 'kwok.crt'}",
+            f"--tls-private-key-file={self._pki / 'kwok.key'}",
+            f"--config={Path(__file__).parent / 'pod-exec.yaml'}",
+        ]
+        self.processes.start("kwok", [*kwok_command(self.kubeconfig), *serving])
 
     def is_ready(self) -> bool:
         return self._kubectl("get", "--raw", "/readyz")

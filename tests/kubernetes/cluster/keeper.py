@@ -2,20 +2,20 @@
 
     python -m cluster.keeper FOLDER LEVEL [KUBECONFIG]
 
-Every user holds a shared lock on FOLDER.users; the keeper gets the exclusive one when the last is gone. It says `FOLDER/ready` (the path
-of the kubeconfig) or `FOLDER/failed` (why). With KUBECONFIG the cluster is somebody's, and only kwok is started.
+Every user holds a shared lock on FOLDER.users (`leftovers.users_file`); the keeper gets the exclusive one when the last is gone. It says
+`FOLDER/ready` (the path of the kubeconfig) or `FOLDER/failed` (why). With KUBECONFIG the cluster is somebody's, and only kwok is started.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
 
 from cluster.control_plane import LOOPBACK, ControlPlane, kwok_command
+from cluster.leftovers import keeper_file, remove, starting_file, users_file
 from cluster.processes import DidNotStartError, Processes
 from cluster.programs import path_of
 from cluster.real_node import ADDRESS, RealNode
@@ -33,20 +33,11 @@ def keep(folder: Path, level: int, kubeconfig: Path | None) -> None:
         with users_file(folder).open("a") as users:
             fcntl.flock(users, fcntl.LOCK_EX)
             cluster.stop()
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
             starting_file(folder).unlink(missing_ok=True)
             users_file(folder).unlink(missing_ok=True)
     finally:
         cluster.stop()
-
-
-def users_file(folder: Path) -> Path:
-    return folder.with_name(folder.name + ".users")
-
-
-def starting_file(folder: Path) -> Path:
-    """Locked by the one user who starts the keeper."""
-    return folder.with_name(folder.name + ".starting")
 
 
 class _Own:
@@ -96,7 +87,9 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     os.umask(0o077)
     folder, level, *kubeconfig = arguments
-    keep(Path(folder), int(level), Path(kubeconfig[0]) if kubeconfig else None)
+    with keeper_file(Path(folder)).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        keep(Path(folder), int(level), Path(kubeconfig[0]) if kubeconfig else None)
 
 
 if __name__ == "__main__":

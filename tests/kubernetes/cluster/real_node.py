@@ -5,18 +5,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from cluster.control_plane import ControlPlane
 from cluster.images import BUSYBOX, test_images, write
+from cluster.leftovers import end_containers, processes
 from cluster.processes import DidNotStartError
 from cluster.programs import path_of
 
@@ -28,7 +27,6 @@ _NETWORK = "hotdesk-test"
 _CNI = Path("/usr/lib/cni")
 _PACKAGES = "containerd runc containernetworking-plugins busybox-static iptables conntrack"
 _LOCK = Path("/run/hotdesk-kube-node.lock")
-_OURS = re.compile(r"/hotdesk-kube-\d+-[0-9a-f]{8}-2/")  # the folder of a cluster with a real node
 _SWITCHES = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables")
 
 
@@ -41,18 +39,9 @@ def why_no_node() -> str | None:
     missing += [str(path) for path in (_CNI / "bridge", BUSYBOX) if not path.exists()]
     if missing:
         return f"a real node needs {', '.join(missing)}. On Debian: apt install --no-install-recommends {_PACKAGES}"
-    if any(Path(command.split(" ")[0]).name == "kubelet" and not _OURS.search(command) for _, command in _processes()):
+    if any(Path(command.split(" ")[0]).name == "kubelet" and "/hotdesk-kube-" not in command for _, command in processes()):
         return "a kubelet of somebody else runs on this machine"
     return None
-
-
-def _processes() -> Iterator[tuple[int, str]]:
-    """Of this machine: id and command line."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            yield int(process.name), (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-        except OSError:
-            continue  # it has ended
 
 
 class RealNode:
@@ -72,8 +61,9 @@ class RealNode:
 
     def prepare(self, *, timeout_s: float = 180.0) -> None:
         """Before the control plane: our turn on this machine, what an earlier one left removed, the address."""
-        self._lock = _LOCK.open("w")
-        _take(self._lock, timeout_s)
+        lock = _LOCK.open("w")
+        _take(lock, timeout_s)
+        self._lock = lock
         _remove_leftovers()
         subprocess.run(["ip", "link", "add", _BRIDGE, "type", "bridge"], check=True)
         subprocess.run(["ip", "addr", "replace", f"{ADDRESS}/24", "dev", _BRIDGE], check=True)
@@ -86,15 +76,15 @@ class RealNode:
 
     def start(self) -> None:
         """After the control plane. Ready when it returns."""
-        processes = self.plane.processes
+        programs = self.plane.processes
         self._write_settings()
-        processes.start("containerd", ["containerd", f"--config={self._state / 'containerd.toml'}"])
-        processes.wait_for("containerd", "containerd answers", lambda: self._ctr("version"))
+        programs.start("containerd", ["containerd", f"--config={self._state / 'containerd.toml'}"])
+        programs.wait_for("containerd", "containerd answers", lambda: self._ctr("version"))
         self._import_images()
-        processes.start("kubelet", self._kubelet())
-        processes.start("kube-proxy", self._proxy())
-        processes.start("fakegpu", [str(path_of("fakegpu")), f"-count={GPUS}", f"-unhealthy-file={self.unhealthy_file}"])
-        processes.wait_for("kubelet", "the node is Ready and has its GPUs", self._is_ready, timeout_s=120.0)
+        programs.start("kubelet", self._kubelet())
+        programs.start("kube-proxy", self._proxy())
+        programs.start("fakegpu", [str(path_of("fakegpu")), f"-count={GPUS}", f"-unhealthy-file={self.unhealthy_file}"])
+        programs.wait_for("kubelet", "the node is Ready and has its GPUs", self._is_ready, timeout_s=120.0)
 
     def stop(self) -> None:
         """Pods through the kubelet first, so that their networks are taken down; then whatever is left."""
@@ -107,6 +97,7 @@ class RealNode:
         self._end_containers()
         for name in ("kube-proxy", "containerd"):
             self.plane.processes.stop(name)
+        end_containers(self._state)
         subprocess.run([path_of("kube-proxy"), "--cleanup"], capture_output=True, check=False)
         _remove_leftovers()
         for switch, before in self._switched.items():
@@ -230,20 +221,30 @@ def _take(lock: IO[str], timeout_s: float) -> None:
 
 
 def _remove_leftovers() -> None:
-    """Of a node that was killed: container supervisors, mounts, control groups, network rules, the bridge. Only with the lock."""
-    for number, command in _processes():
-        if "containerd-shim" in command and _OURS.search(command):
-            os.kill(number, signal.SIGKILL)
-    mounts = [line.split(" ")[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in sorted(filter(_OURS.search, mounts), reverse=True):
-        subprocess.run(["umount", "-l", mount], capture_output=True, check=False)
-    for group in sorted(Path("/sys/fs/cgroup").glob("**/kubepods/**/"), reverse=True):
+    """Of a node that was killed: control groups, network rules, the bridge. Only with the lock."""
+    groups = [root for pattern in ("kubepods", "*/kubepods") for root in Path("/sys/fs/cgroup").glob(pattern)]
+    _end_processes_of(groups)
+    for folder in (folder for root in groups for folder, _, _ in os.walk(root, topdown=False)):
         try:
-            group.rmdir()
+            os.rmdir(folder)
         except OSError:
-            continue  # something of it still ends
+            continue  # the kernel has not finished with it
     _remove_rules()
     subprocess.run(["ip", "link", "delete", _BRIDGE], capture_output=True, check=False)
+
+
+def _end_processes_of(groups: list[Path]) -> None:
+    """Containers outlive their killed supervisors. Waits until they are gone, five seconds at most."""
+    for _ in range(50):
+        numbers = {line for root in groups for file in root.rglob("cgroup.procs") for line in file.read_text().split()}
+        if not numbers:
+            return
+        for number in numbers - {"0"}:
+            try:
+                os.kill(int(number), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.1)
 
 
 def _remove_rules() -> None:

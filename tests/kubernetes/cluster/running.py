@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cluster.keeper import starting_file, users_file
+from cluster.leftovers import folder_of, is_kept, remove, remove_abandoned, starting_file, users_file
 from cluster.processes import DidNotStartError
 from cluster.programs import path_of, why_not_built
 from cluster.real_node import why_no_node
@@ -111,12 +110,15 @@ def shared_cluster(session: str, level: int = 1) -> Iterator[Cluster]:
         raise CannotRunError(reason)
     if not external and level > 1 and (reason := why_no_node()):
         raise CannotRunError(reason)
-    folder = Path(tempfile.gettempdir()) / f"hotdesk-kube-{os.getuid()}-{hashlib.sha256(session.encode()).hexdigest()[:8]}-{level}"
+    remove_abandoned()
+    folder = folder_of(hashlib.sha256(session.encode()).hexdigest()[:8], level)
     with _as_user(folder):
         with starting_file(folder).open("w") as starting:
             fcntl.flock(starting, fcntl.LOCK_EX)
-            if not (folder / "ready").exists():
+            if not is_kept(folder):
+                remove(folder)
                 _start_keeper(folder, level, external)
+            _wait_for_keeper(folder)
         cluster = Cluster(Path((folder / "ready").read_text()), folder, external=bool(external))
         if external:
             _check_disposable(cluster)
@@ -155,11 +157,16 @@ def _start_keeper(folder: Path, level: int, external: str) -> None:
             stderr=log,
             start_new_session=True,
         )
+    while not is_kept(folder) and keeper.poll() is None:
+        time.sleep(0.01)
+
+
+def _wait_for_keeper(folder: Path) -> None:
     end = time.monotonic() + START_TIMEOUT_S
     while not (folder / "ready").exists():
         if (folder / "failed").exists():
             raise DidNotStartError((folder / "failed").read_text())
-        if keeper.poll() is not None or time.monotonic() > end:
+        if not is_kept(folder) or time.monotonic() > end:
             raise DidNotStartError(f"the cluster's keeper ended or is silent:\n{(folder / 'keeper.log').read_text()}")
         time.sleep(0.1)
 
