@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +17,10 @@ for folder in (TESTS / "kubernetes", TESTS):
         sys.path.insert(0, str(folder))
 
 from cluster.fixtures import cluster, namespace, real_cluster, real_namespace  # noqa: E402, F401 - found through the lines above; fixtures for every folder
+
+if TYPE_CHECKING:
+    from cluster.running import Cluster
+    from kube_world import Kube
 
 # The same examples every time, and no limit that a busy machine could break; `HYPOTHESIS_PROFILE=night make test` looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -39,6 +45,15 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Temp
         if name.startswith(_OURS):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+
+
+@pytest.fixture
+async def kube(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Kube]:  # noqa: F811  # the fixture
+    """An installation of the Kubernetes engine on the test cluster, for this test alone."""
+    from kube_world import kube_world  # its libraries are slow to load, and most tests need none of them
+
+    async with kube_world(cluster, tmp_path) as world:
+        yield world
 
 
 @pytest.fixture(scope="session")

@@ -76,12 +76,11 @@ class KubernetesEngine:
 
     async def open(self) -> None:
         self._api = await Api.connect(self.config.kubeconfig, self.config.context)
+        identity = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        self._lease = Lease(self._api, self.config.namespace, identity, terms=self.config.terms)
         try:
             await objects.check_definitions(self._api)
-            self._lease = Lease(
-                self._api, self.config.namespace, f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}", terms=self.config.terms
-            )
-            await self._lease.take()
+            await self._take_lease()
             self._saving = Saving(self._api, note=self._note, is_over=self._is_over)
             self._pods = Pods(self._api, self._book, self._saving, variables=self._variables, is_over=self._is_over)
             self._intake = Intake(
@@ -103,6 +102,9 @@ class KubernetesEngine:
         except BaseException:
             await self._api.close()
             raise
+
+    async def _take_lease(self) -> None:
+        await self._lease.take()
 
     async def close(self) -> None:
         await self._intake.stop()

@@ -17,8 +17,8 @@ from hotdesk_scheduler.core.model import HOLDING, Department, Kind, Node, Phase,
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import manifests, progress, resources
-from hotdesk_scheduler.engines.kubernetes.api import Api
+from hotdesk_scheduler.engines.kubernetes import manifests, objects, progress, resources
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
 from hotdesk_scheduler.engines.kubernetes.nodes import read_node
@@ -41,6 +41,7 @@ class Intake:
         self, api: Api, book: Book, pods: Pods, saving: Saving, *, namespace: str, prefix: str, resolve: Resolve, node_patience_s: float
     ) -> None:
         self.book = book
+        self._api = api
         self._pods = pods
         self._saving = saving
         self._namespace = namespace
@@ -111,7 +112,7 @@ class Intake:
             self.book.projects[key[1]] = new[0]
             if self._project_of.get(new[1]) != key[1]:
                 self._project_of[new[1]] = key[1]
-                self._look_again()
+                self._make_room(key[1], new[1])
         self.book.changed(Change("project", sentence=key[1]))
 
     def _department(self, key: Key, new: Department | None, old: Department | None) -> None:
@@ -121,12 +122,20 @@ class Intake:
             self.book.departments[key[1]] = new
         self.book.changed(Change("project", sentence=key[1]))
 
-    def _look_again(self) -> None:
-        """Workloads may have been there before their project."""
-        if self.workloads.synced.is_set() and not self._renewing:
-            task = asyncio.create_task(self.workloads.again(), name="workloads of a new project")
-            self._renewing.add(task)
-            task.add_done_callback(self._renewing.discard)
+    def _make_room(self, project: str, namespace: str) -> None:
+        """Its namespace, also for a project that was written by hand; and workloads may have been there before their project."""
+
+        async def work() -> None:
+            if not self._is_adopting:
+                await self.workloads.again()
+            try:
+                await until_it_works(lambda: objects.add_namespace(self._api, namespace, project), gives_up=lambda: False)
+            except ApiError as error:
+                log.error("namespace.refused namespace=%s error=%s", namespace, error)
+
+        task = asyncio.create_task(work(), name=f"namespace {namespace}")
+        self._renewing.add(task)
+        task.add_done_callback(self._renewing.discard)
 
     # nodes
 
@@ -251,6 +260,7 @@ class Intake:
 
     def _step(self, entry: Entry, pod: Pod, seen: Seen | None) -> None:
         now = time.time()
+        pod = self._in_its_place(entry, pod, seen)
         after = progress.after(pod, seen, now)
         error = seen.why.sentence if seen and seen.why else ""
         if after is pod:
@@ -267,6 +277,17 @@ class Intake:
         self._told(entry, after, error)
         if progress.is_stuck(after):
             self._pods.take_down(entry, pod.index, 0)
+
+    def _in_its_place(self, entry: Entry, pod: Pod, seen: Seen | None) -> Pod:
+        """A pod that another leader made is where that one sent it."""
+        if pod.state not in HOLDING or pod.placement is None or seen is None or seen.placement == manifests.placement_out(pod.placement):
+            return pod
+        if (placement := manifests.placement_in(seen.placement)) is None or placement == pod.placement:
+            return pod
+        moved = replace(pod, placement=placement)
+        self.book.put(entry, transitions.with_pod(entry.workload, moved, time.time()))
+        self.book.changed(Change("updated", entry.workload.id, pod.index))
+        return moved
 
     def _told(self, entry: Entry, pod: Pod, sentence: str) -> None:
         self._saving.soon(entry)

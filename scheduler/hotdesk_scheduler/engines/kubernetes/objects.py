@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from hotdesk_api.errors import TooLarge, Unavailable
 from hotdesk_api.models import WorkloadSpec
 
@@ -32,13 +34,29 @@ async def check_definitions(api: Api) -> None:
 
 
 async def add_namespace(api: Api, name: str, project: str) -> None:
-    """One that is there is taken as it is."""
+    """One that is there is taken as it is. Returns when pods can be made there: they need its default service account."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {**MANAGED, PROJECT_LABEL: project}}}
     try:
         await api.create("/api/v1/namespaces", body)
     except ApiError as error:
         if error.status != 409:
             raise
+        return
+    for _ in range(100):
+        if await _has_account(api, name):
+            return
+        await asyncio.sleep(0.05)
+    raise ApiError(0, "NoServiceAccount", f"namespace {name} was made but got no default service account within 5 s")
+
+
+async def _has_account(api: Api, namespace: str) -> bool:
+    try:
+        await api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
 
 
 async def put(api: Api, body: Json) -> Json:
