@@ -18,7 +18,7 @@ from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesConfig, KubernetesEngine
 from hotdesk_scheduler.engines.kubernetes.lease import Terms
 
-QUICK = Terms(lasts_s=3.0, renew_s=0.5, look_s=0.1)
+PATIENT = Terms(lasts_s=60.0, renew_s=2.0, look_s=0.1)  # a busy machine is no reason to lose it
 NODES = ("dgx1-1", "dgx1-2")
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ class Kube(World):
         self.cluster = cluster
         self.namespace = f"test-{uuid.uuid4().hex[:8]}"
         names = {"namespace": self.namespace, "prefix": f"{self.namespace}-"}
-        self.config = KubernetesConfig(**{**names, "kubeconfig": cluster.kubeconfig, "terms": QUICK, "node_patience_s": 0.5, **config})
+        self.config = KubernetesConfig(**{**names, "kubeconfig": cluster.kubeconfig, "terms": PATIENT, "node_patience_s": 0.5, **config})
         super().__init__(KubernetesEngine(self.config), directory)
 
     async def prepare(self) -> None:
