@@ -14,6 +14,7 @@ from typing import Any
 from hotdesk_api import calls, models
 from hotdesk_api.client import AsyncClient
 from hotdesk_scheduler.core.model import Node, Policy, Project, Quota
+from hotdesk_scheduler.decisionlog.writer import DecisionLog
 from hotdesk_scheduler.engines.base import Engine, Image
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.records import Records
@@ -104,6 +105,7 @@ async def running(
     patience: Patience | None = None,
     prefix: str = "/services/hotdesk/",
     records_url: str | None = None,
+    decision_log: DecisionLog | None = None,
 ) -> AsyncIterator[Running]:
     desk = Desk(
         engine or fake_engine(),
@@ -111,6 +113,7 @@ async def running(
         policy=policy or Policy(grace_s=1.0),
         hub=hub,
         patience=patience,
+        decision_log=decision_log,
     )
     checks = authenticator or FileAuthenticator(write_tokens(tmp_path / "tokens.json"), SCOPES)
     await desk.open()

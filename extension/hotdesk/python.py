@@ -15,6 +15,7 @@ from hotdesk.commands.checked import checked
 from hotdesk.listing import Listing
 from hotdesk.render import cluster, html, plain
 from hotdesk.render import jobs as views
+from hotdesk.render import why as told
 from hotdesk.render.view import View
 from hotdesk.session import Session
 
@@ -126,10 +127,10 @@ class Why:
         return self.explanation.sentence
 
     def __repr__(self) -> str:
-        return plain.body(views.explanation(self.explanation)).rstrip("\n")
+        return plain.body(told.explanation(self.explanation)).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        return html.whole(views.explanation(self.explanation))
+        return html.whole(told.explanation(self.explanation))
 
 
 def _amount(amount: Amount) -> str:

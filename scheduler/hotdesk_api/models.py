@@ -189,6 +189,14 @@ class EventList(Wire):
     items: list[EventOut]
 
 
+class Displaced(Wire):
+    """A workload that would be stopped or moved; `reason` names the rule, and for a reclaim both sides before and after."""
+
+    name: str
+    project: str
+    reason: ReasonOut
+
+
 class Explanation(Wire):
     """Why, or what if: one sentence, then the numbers. `starts_now` is None for a workload that already runs or has ended."""
 
@@ -202,11 +210,13 @@ class Explanation(Wire):
     fair_share_millis: int | None = None
     used_millis: int = 0
     asked_millis: int = 0
-    would_stop: list[str] = Field(default_factory=list)
+    would_stop: list[Displaced] = Field(default_factory=list)
+    would_move: list[Displaced] = Field(default_factory=list)
     what_would_help: str | None = None
+    left_s: int | None = Field(default=None, description="in how many seconds it starts, or is tried again, at the latest")
     queue_length: int | None = Field(default=None, description="how many workloads wait, with this one")
     held_by: dict[str, int] = Field(default_factory=dict, description="project -> GPU thousandths of the nodes it may use, most first")
-    stopped: ReasonOut | None = Field(default=None, description="why it was stopped before it waited again")
+    stopped: ReasonOut | None = Field(default=None, description="who took its place when it was last stopped, by which rule; until it ends")
 
 
 class NodeOut(Wire):

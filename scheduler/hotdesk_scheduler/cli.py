@@ -1,4 +1,4 @@
-"""`hotdesk-scheduler serve | simulate FILE… | stop`."""
+"""`hotdesk-scheduler serve | simulate FILE… | replay [LOG…] | stop`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from hotdesk_scheduler import settings
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hotdesk-scheduler", description="Hotdesk's scheduler: decides what runs where, and runs it.")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="serve | simulate | stop")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="serve | simulate | replay | stop")
     serve = verbs.add_parser("serve", help="run the scheduler and its REST API (what the hub starts)")
     settings.add_arguments(serve)
     verbs.add_parser("simulate", help="run scenario files on a virtual clock", add_help=False)
+    verbs.add_parser("replay", help="ask again what a service decided, and compare", add_help=False)
     stop = verbs.add_parser("stop", help="stop everything that runs on a state directory")
     stop.add_argument("--state", type=lambda text: Path(text).expanduser(), default=settings.Settings().state_dir, metavar="DIR")
     return parser
@@ -46,6 +47,12 @@ def _simulate(arguments: Sequence[str]) -> int:
     return simulate.main(list(arguments))
 
 
+def _replay(arguments: Sequence[str]) -> int:
+    from hotdesk_scheduler import replay
+
+    return replay.main(list(arguments))
+
+
 def _stop(namespace: argparse.Namespace) -> int:
     from hotdesk_scheduler.engines.local.shutdown import stop_everything
 
@@ -60,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments[:1] == ["simulate"]:
             return _simulate(arguments[1:])
+        if arguments[:1] == ["replay"]:
+            return _replay(arguments[1:])
         namespace = _parser().parse_args(arguments)
         return _serve(namespace) if namespace.verb == "serve" else _stop(namespace)
     except HotdeskError as error:

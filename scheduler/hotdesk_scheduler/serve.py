@@ -10,12 +10,14 @@ import os
 import secrets
 import signal
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from hotdesk_api.errors import Invalid
 
 from hotdesk_scheduler.core.model import Policy
+from hotdesk_scheduler.decisionlog.writer import DecisionLog
 from hotdesk_scheduler.engines.base import Engine
 from hotdesk_scheduler.engines.local.engine import LocalConfig, LocalEngine
 from hotdesk_scheduler.records import Records
@@ -95,6 +97,19 @@ def make_desk(settings: Settings, engine: Engine) -> Desk:
         tick_s=settings.tick_s,
         patience=Patience(poll_s=settings.workspace_poll_s, wait_s=settings.workspace_wait_s, grant_s=settings.grant_s),
         seed_marker=settings.scheduler_dir / "seeded",
+        decision_log=decision_log(settings),
+    )
+
+
+def decision_log(settings: Settings) -> DecisionLog | None:
+    """What `replay` reads, in the state directory."""
+    if not settings.decisions_mib:
+        return None
+    return DecisionLog(
+        settings.scheduler_dir / "decisions",
+        most_bytes=settings.decisions_mib * 2**20,
+        most_age_s=settings.decisions_keep_s,
+        made_by=version("hotdesk"),
     )
 
 

@@ -31,6 +31,13 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError("it is to be 0 or more")
+    return value
+
+
 def _placement(text: str) -> str:
     if text not in ("binpack", "spread"):
         raise ValueError("it is to be binpack or spread")
@@ -60,6 +67,10 @@ class Settings:
     records_url: str = field(
         default="", metadata=_about("SQLAlchemy URL of events and audit; default: SQLite in the state directory", metavar="URL")
     )
+    decisions_mib: int = field(
+        default=256, metadata=_about("MiB of disk for the record of decisions that `replay` reads; 0 = keep none", parse=_count)
+    )
+    decisions_keep_s: float = field(default=30 * 86_400.0, metadata=_about("how long the record of decisions is kept", parse=_seconds))
     service_name: str = field(default="hotdesk", metadata=_about("the part of the custom scopes that names this service"))
     grace_s: float = field(
         default=30.0, metadata=_about("seconds between the notice (SIGTERM) and SIGKILL of a pod that is stopped", parse=_seconds)

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hotdesk_scheduler import collector, fill
+from hotdesk_scheduler import collector, fill, trace
 from hotdesk_scheduler.core import invariants, lifecycle
 from hotdesk_scheduler.core.decide import decide
-from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Workload
-from hotdesk_scheduler.core.plan import Finish, Hold, LifecycleDecision, Move, Nominate, Plan, Remove, Requeue, Start, Stop
+from hotdesk_scheduler.core.model import Phase, PodState, Policy
+from hotdesk_scheduler.core.plan import Decision, Finish, Hold, LifecycleDecision, Move, Nominate, Plan, Remove, Requeue, Start, Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.fake import FakeEngine
-from hotdesk_scheduler.expectations import Json, Matcher, gpu_out, reason_out
+from hotdesk_scheduler.expectations import Json, Matcher, reason_out
 from hotdesk_scheduler.scenarios import EPOCH, World, read_policy, read_workload
 
 MOST_CYCLES = 60
@@ -94,6 +94,7 @@ class Run:
         return moved
 
     async def _apply_lifecycle(self, decision: LifecycleDecision) -> None:
+        self._note(decision)
         match decision:
             case Requeue():
                 await self.engine.requeue_pod(decision.workload_id, decision.index)
@@ -107,65 +108,29 @@ class Run:
     async def _apply(self, plan: Plan) -> bool:
         moved = False
         for decision in plan.decisions:
+            self._note(decision)
+            moved |= not isinstance(decision, Hold)
             match decision:
                 case Start():
-                    moved = True
                     await self.engine.start_pod(decision.workload_id, decision.index, decision.placement, self.now)
-                    self._note("start", decision.workload_id, decision.index, decision.placement)
                 case Stop():
-                    moved = True
                     await self._stop(decision)
                 case Move():
-                    moved = True
                     await self.engine.nominate(decision.workload_id, decision.index, decision.placement)
-                    self._note(
-                        "move", decision.workload_id, decision.index, decision.placement,
-                        reason=decision.reason, beneficiary=decision.beneficiary,
-                    )  # fmt: skip
                     await self.engine.stop_pod(decision.workload_id, decision.index, decision.reason, decision.grace_s, self.now)
                 case Nominate():
-                    moved = True
                     await self.engine.nominate(decision.workload_id, decision.index, decision.placement)
-                case Hold():
-                    self._note("hold", decision.workload_id, None, None, reason=decision.reason)
         return moved
 
     async def _stop(self, stop: Stop) -> None:
-        workload = self._workload(stop.workload_id)
+        workload = self.world.workload(stop.workload_id)
         if workload.phase is Phase.ACTIVE:
             self.stopped.add(workload.name)
-        place = workload.pods[stop.index].placement
-        self._note("stop", stop.workload_id, stop.index, place, reason=stop.reason, beneficiary=stop.beneficiary)
         await self.engine.stop_pod(stop.workload_id, stop.index, stop.reason, stop.grace_s, self.now)
 
-    def _workload(self, workload_id: str) -> Workload:
-        return self.world.workload(workload_id)
-
-    def _note(
-        self,
-        kind: str,
-        workload_id: str,
-        index: int | None,
-        place: Placement | None,
-        *,
-        reason: Reason | None = None,
-        beneficiary: str | None = None,
-    ) -> None:
-        if not self.keep_decisions:
-            return
-        name = self._workload(workload_id).name
-        self.outcome.decisions.append(
-            {
-                "cycle": self.outcome.cycles,
-                "kind": kind,
-                "workload": name,
-                "pod": f"{name}-{index}" if index is not None else None,
-                "node": place.node if place else None,
-                "gpu": gpu_out(place),
-                "reason": reason_out(reason),
-                "for": self._workload(beneficiary).name if beneficiary else None,
-            }
-        )
+    def _note(self, decision: Decision | LifecycleDecision) -> None:
+        if self.keep_decisions:
+            self.outcome.decisions.append(trace.described(self.outcome.cycles, decision, self.world.workload))
 
     # --- playing -----------------------------------------------------------------------------------------------------------------
 
@@ -265,7 +230,11 @@ def play(scenario: Json, *, cycles: int | None = None) -> Outcome:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hotdesk-scheduler simulate", description="Play scenario files on a virtual cluster.")
+    parser = argparse.ArgumentParser(
+        prog="hotdesk-scheduler simulate",
+        description="Play scenario files on a virtual cluster.",
+        epilog="simulate --jobs JOBS.csv plays a trace of jobs instead, as it is and as it would be; simulate --jobs --help says more.",
+    )
     parser.add_argument("files", nargs="+", metavar="FILE", help="hotdesk-scenario/1, one JSON object a line; - reads standard input")
     parser.add_argument(
         "--fill", action="store_true", help="the files are NODES.csv ARRIVALS.csv: fill a cluster, say what stays unallocated"
@@ -283,8 +252,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The `simulate` subcommand; 0 if every scenario came out as expected, else 1."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if any(word == "--jobs" or word.startswith("--jobs=") for word in arguments):
+        from hotdesk_scheduler.whatif import command  # reads nodes, which scenarios do not need
+
+        return command.main(arguments)
     parser = _parser()
-    options = parser.parse_args(argv)
+    options = parser.parse_args(arguments)
     if options.fill:
         if len(options.files) != 2:
             parser.error("--fill takes two files: NODES.csv ARRIVALS.csv")
@@ -326,20 +300,13 @@ def _print(outcome: Outcome, options: argparse.Namespace) -> None:
             "pods": outcome.pods,
             "workloads": outcome.workloads,
             "projects": outcome.projects,
-            "decisions": outcome.decisions,
+            "decisions": [decision for decision in outcome.decisions if decision["kind"] not in trace.QUIET],
         }
         print(json.dumps({**body, "decide_ms": outcome.decide_ms} if options.time else body))
         return
     if options.trace:
         for decision in outcome.decisions:
-            print(_trace_line(decision))
+            print(trace.line(decision))
     print(f"FAIL {outcome.name}: {'; '.join(outcome.failures)}" if outcome.failures else f"ok {outcome.name}")
     if options.time:
         print(f"   decide_ms {' '.join(f'{ms:.1f}' for ms in outcome.decide_ms)}")
-
-
-def _trace_line(decision: Json) -> str:
-    where = f" on {decision['node']} {json.dumps(decision['gpu'])}" if decision["node"] else ""
-    why = f": {decision['reason']['code']}: {decision['reason']['sentence']}" if decision["reason"] else ""
-    beneficiary = f" for {decision['for']}" if decision["for"] else ""
-    return f"  cycle {decision['cycle']} {decision['kind']} {decision['pod'] or decision['workload']}{where}{beneficiary}{why}"

@@ -7,7 +7,9 @@ import random
 import pytest
 from builders import World, node, q
 from hotdesk_scheduler.core.choice import Search
+from hotdesk_scheduler.core.greedy import Greedy
 from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import Policy
 from hotdesk_scheduler.core.reclaim import ReclaimRules
 from hotdesk_scheduler.core.requests import Request, Requests
 from hotdesk_scheduler.core.slots import Slots
@@ -40,7 +42,7 @@ def chosen_for(world: World) -> tuple[Search, list[Unit]]:
     ledger, request, units = question(world)
     search = Search(ledger, request, ReclaimRules(request))
     in_order = sorted(units, key=lambda unit: (search.rules.badness(unit), unit.preference))
-    return search, search.greedy(in_order) or []
+    return search, Greedy(search).greedy(in_order, []) or []
 
 
 def question(world: World) -> tuple[Ledger, Request, list[Unit]]:
@@ -84,3 +86,30 @@ def test_what_counting_says_is_needed_is_needed(seed: int) -> None:
             assert search.suffices(left), "all pods are equal: the count is exact"
         else:
             assert not search.suffices(rest)
+
+
+def test_beyond_twelve_workloads_some_stop_and_others_move() -> None:
+    """Acceptance case 29 among many more possible victims: one small train stops, a larger one moves beside it."""
+    small = [node(f"s{i}", 1) for i in range(14)]
+    world = World(node("n1", 4), node("n2", 4), *small, lent=q(0, 0), a=q(4), b=q(4), policy=Policy(grace_s=0))
+    for i in range(14):
+        world.runs("lent", 1, on=f"s{i}", priority=60)
+    world.runs("a", 2, on="n1")
+    world.runs("a", 2, on="n2")
+    stops = world.runs("lent", 1, on="n2", priority=40)
+    asked = world.asks("b", 4)
+    world.settle()
+    assert asked in world.running()
+    assert world.stopped == [stops]
+    assert world.used("a") == 4
+
+
+def test_of_more_than_sixty_four_possible_victims_those_that_keep_the_project_at_its_limit_are_found() -> None:
+    """The gang has room on empty nodes; what it needs is the right to start: its own less important work has to go, wherever it runs."""
+    world = World(*[node(f"n{i:02}", 8) for i in range(24)], a=q(96, limit=96))
+    for i in range(96):
+        world.runs("a", 1, on=f"n{i % 12:02}", priority=40)
+    asked = world.asks("a", 8, pods=9, priority=60)
+    world.settle()
+    assert asked in world.running()
+    assert len(world.stopped) == 72

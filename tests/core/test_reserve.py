@@ -72,7 +72,7 @@ def test_non_preemptible_work_does_not_start_where_a_place_is_kept() -> None:
     reason = world.hold(notebook)
     assert reason.code is ReasonCode.KEPT_FOR_OTHERS
     assert reason.sentence == (
-        "What is free is kept for big of a, which has waited long; only preemptible work may run there until then. "
+        "What is free on n1 is kept for big of a, which has waited long; until that has started only preemptible work may run there. "
         "In its turn it starts as preemptible."
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from builders import World, node, q
-from hotdesk_scheduler.core import shares
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.quantities import UNLIMITED
 from hotdesk_scheduler.core.shares import Claim, divide
@@ -101,12 +100,3 @@ def test_a_memory_request_counts_on_the_smallest_gpu_until_it_is_placed() -> Non
     assert shares_of(world) == {"a": 1000}
     world.settle()
     assert world.used("a") == 0.5
-
-
-def test_the_share_may_be_corrected_by_past_use() -> None:
-    world = World(node(gpus=4), a=q(0, 1), b=q(0, 1))
-    for project in "ab":
-        world.asks(project, 4)
-    ledger = Ledger(world.snapshot(), world.policy, world.now)
-    shares.assign(ledger.top, ledger.capacity, lambda account: {"a": 3, "b": 1}[account.name])
-    assert {name: account.fair[0] for name, account in ledger.projects.items()} == {"a": 3000, "b": 1000}

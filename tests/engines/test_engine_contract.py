@@ -21,6 +21,12 @@ async def test_what_was_submitted_is_in_the_snapshot(world: World) -> None:
     assert world.engine.spec(workload_id).name == "job"
 
 
+async def test_a_workload_is_found_by_its_id_as_the_snapshot_has_it(world: World) -> None:
+    workload_id = await world.submit("job")
+    assert world.engine.find(workload_id) is world.engine.snapshot().workloads[0]
+    assert world.engine.find("nobody") is None
+
+
 async def test_an_unchanged_engine_gives_the_same_snapshot(world: World) -> None:
     await world.submit("job")
     assert world.engine.snapshot() is world.engine.snapshot()

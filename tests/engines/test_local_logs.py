@@ -69,9 +69,9 @@ async def test_the_end_of_a_big_log_is_read_without_the_rest(tmp_path: Path) -> 
     os.truncate(tmp_path / "log", 8 * 2**30)
     with open(tmp_path / "log", "ab") as file:  # noqa: ASYNC230  # a test's own file
         file.write(b"\nlast\n")
-    began = time.monotonic()
+    began = time.process_time()
     assert await _read(tmp_path, tail=1) == b"last\n"
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 0.5
 
 
 async def test_since_a_time_only_later_output_is_shown(tmp_path: Path) -> None:

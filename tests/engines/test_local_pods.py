@@ -13,6 +13,7 @@ from engine_world import NODE, Local, eventually, half
 from hotdesk_api.errors import Conflict, Invalid
 from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Placement, PodState, Share
+from hotdesk_scheduler.core.reasons import ReasonCode
 
 
 async def test_a_program_runs_under_the_images_interpreter_with_its_arguments(local: Local) -> None:
@@ -41,6 +42,7 @@ async def test_a_program_that_is_not_there_fails_with_a_sentence(local: Local) -
     pod = await local.until(workload_id, PodState.FAILED)
     assert pod.exit_code == 127
     assert pod.stop_reason is not None
+    assert pod.stop_reason.code is ReasonCode.IMAGE_OR_VOLUME_ERROR
     assert "no-such-program is not there" in pod.stop_reason.sentence
     assert "no-such-program is not there" in local.engine.details(workload_id, 0).error
     assert "no-such-program is not there" in await local.log(workload_id)

@@ -104,9 +104,9 @@ async def test_a_thousand_workloads_cost_little(local: Local) -> None:
     """Sizes that a slow machine passes too; the figures themselves are `make bench`'s."""
     for number in range(1000):
         await local.submit(f"job-{number}", image="bash", command=["true"])
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(100):
         local.engine.snapshot()
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
     await local.restart()
     assert len(local.engine.snapshot().workloads) == 1000

@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hotdesk.render import cluster, html, jobs, plain, terminal
+from hotdesk.render import cluster, html, jobs, plain, terminal, why
 from hotdesk.render.view import Table, View
 from hotdesk_api.models import (
     DeviceOut,
+    Displaced,
     EventOut,
     Explanation,
     NodeOut,
@@ -112,12 +113,21 @@ WHY = Explanation(
     fair_share_millis=2500,
     used_millis=2000,
     asked_millis=1000,
-    would_stop=["team-b/b-4-gg"],
+    would_stop=[Displaced(name="b-4-gg", project="team-b", reason=ReasonOut(code="reclaimed", sentence="Reclaimed by project team-a."))],
+    would_move=[
+        Displaced(
+            name="b-5-gg",
+            project="team-b",
+            reason=ReasonOut(code="moved", sentence="Moved.", numbers={"from": "dgx1-1", "to": "dgx1-2"}),
+        )
+    ],
     what_would_help="Ask for 1 GPU.",
+    left_s=25,
     queue_length=3,
     held_by={"team-b": 4000, "team-a": 2000},
     stopped=ReasonOut(code="reclaimed", sentence="Reclaimed by project team-b for b-4-gg."),
 )
+WAITS_DETAIL = WorkloadDetail.model_validate(LIST[1].model_dump() | {"spec": DETAIL.spec, "pods": []})
 NODE = NodeOut(
     name="dgx1-1",
     status="Ready",
@@ -144,7 +154,9 @@ VIEWS: dict[str, View] = {
     "list-wide": jobs.job_list(LIST, project="team-a", now=NOW, wide=True),
     "list-empty": jobs.job_list([], project="team-a", now=NOW),
     "describe": jobs.describe(DETAIL, EVENTS, now=NOW),
-    "why": jobs.explanation(WHY),
+    "describe-waiting": jobs.describe(WAITS_DETAIL, EVENTS, now=NOW, answer=WHY),
+    "describe-again": jobs.describe(DETAIL, EVENTS, now=NOW, answer=WHY.model_copy(update={"starts_now": None})),
+    "why": why.explanation(WHY),
     "card": jobs.card(LIST[0], now=NOW, last_line="step 3/10 <loss> 0.5"),
     "top-job": jobs.top([DETAIL], now=NOW),
     "nodes": cluster.node_list([NODE]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import json
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -39,9 +38,7 @@ def test_outside_a_job_nothing_happens() -> None:
 def test_nobody_listening_is_no_reason_to_fail(url: str) -> None:
     job = {"HOTDESK_API_URL": url, "HOTDESK_REPORT_TOKEN": "t", "RUNAI_PROJECT": "p", "RUNAI_JOB_NAME": "n"}
     reporter = report.Reporter(job)
-    began = time.monotonic()
     reporter.put({"progress": 0.5}, {"loss": 1.0})
-    assert time.monotonic() - began < 1, "reporting does not hold the job up"
     reporter.flush(5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -68,6 +69,17 @@ async def test_it_comes_to_rest_when_nothing_changes() -> None:
         await desks.until(lambda: loop.passes > passes)
         assert engine.snapshot().version == version
         assert len(loop.holds) == 14
+
+
+async def test_it_ends_also_when_it_is_woken_at_the_very_same_moment() -> None:
+    loop = Loop(desks.fake_engine(), Policy(), tick_s=3600.0)
+    await loop.start()
+    await desks.until(lambda: loop.passes)
+    await asyncio.sleep(0.05)  # it waits by now
+    loop.wake()
+    ending = asyncio.create_task(loop.stop())
+    await asyncio.wait([ending], timeout=10)
+    assert ending.done()
 
 
 async def test_an_engine_that_fails_to_start_a_pod_is_an_event_and_the_others_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from hotdesk.answers import Answer, Outcome, Waiting
 from hotdesk.commands.parse import Typed, unknown
 from hotdesk.commands.submit import JUPYTER_IMAGE, spec_of
 from hotdesk.render import jobs as views
+from hotdesk.render import why as told
 from hotdesk.session import Session
 
 MOST_TOP_JOBS = 100
@@ -28,13 +29,13 @@ def submit(session: Session, typed: Typed) -> Outcome:
     if typed.on("dry-run"):
         plan = session.client.call(calls.what_if(spec))
         talk = "Nothing was submitted (--dry-run)."
-        return Answer(views.explanation(plan), plan, talk=(talk,), names=((plan.node,) if plan.starts_now and plan.node else ()))
+        return Answer(told.explanation(plan), plan, talk=(talk,), names=((plan.node,) if plan.starts_now and plan.node else ()))
     job = session.client.call(calls.submit(spec))
-    told = Answer(
+    done = Answer(
         data=job, names=(job.name,), job=(job.project, job.name), talk=(*_submitted(session, typed, spec, job.project, job.name),)
     )
     until = typed.text("wait")
-    return Waiting(told, job.project, job.name, until, timeout_s) if until else told
+    return Waiting(done, job.project, job.name, until, timeout_s) if until else done
 
 
 def _submitted(session: Session, typed: Typed, spec: WorkloadSpec, project: str, name: str) -> list[str]:
@@ -51,7 +52,7 @@ def _submitted(session: Session, typed: Typed, spec: WorkloadSpec, project: str,
         defaults = f"Jupyter: image {spec.image}, port {ports}, service type {spec.service_type}."
         lines.insert(0, defaults if spec.image == JUPYTER_IMAGE else defaults.replace("Jupyter:", "Jupyter with your image:"))
     try:
-        lines.append(views.now_line(session.client.call(calls.why(project, name))))
+        lines.append(told.now_line(session.client.call(calls.why(project, name))))
     except HotdeskError:
         pass  # the job is in; that its state could not be asked for right away changes nothing
     return lines
@@ -83,14 +84,15 @@ def _status(text: str | None) -> str | None:
 def describe(session: Session, typed: Typed) -> Answer:
     project, name = session.project_of(typed), typed.words[0]
     job = session.client.call(calls.workload(project, name))
-    events = session.client.call(calls.events(project, name)) if typed.text("output") in (None, "wide") else None
-    view = views.describe(job, events.items if events else (), now=session.now())
-    return Answer(view, job, names=(job.name,))
+    if typed.text("output") not in (None, "wide"):
+        return Answer(views.describe(job, (), now=session.now()), job, names=(job.name,))
+    events, answer = session.client.call(calls.events(project, name)), session.client.call(calls.why(project, name))
+    return Answer(views.describe(job, events.items, now=session.now(), answer=answer), job, names=(job.name,))
 
 
 def why(session: Session, typed: Typed) -> Answer:
     answer = session.client.call(calls.why(session.project_of(typed), typed.words[0]))
-    return Answer(views.explanation(answer), answer, names=(typed.words[0],))
+    return Answer(told.explanation(answer), answer, names=(typed.words[0],))
 
 
 def top(session: Session, typed: Typed) -> Answer:

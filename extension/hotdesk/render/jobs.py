@@ -9,7 +9,8 @@ from datetime import datetime
 from hotdesk_api.models import DeviceOut, EventOut, Explanation, PodOut, WorkloadDetail, WorkloadOut
 from hotdesk_api.units import WHOLE_GPU, format_age, format_gpus
 
-from hotdesk.render.view import SIMULATED, Cell, Facts, Lines, Table, Tone, View
+from hotdesk.render import why
+from hotdesk.render.view import SIMULATED, Cell, Facts, Table, Tone, View
 
 COLUMNS = ("NAME", "STATUS", "AGE", "NODE", "IMAGE", "TYPE", "PROJECT", "USER", "GPUs", "SERVICE URL(S)")
 COLUMNS_ALL = (*COLUMNS[:-1], "CREATED BY CLI", COLUMNS[-1])
@@ -186,7 +187,10 @@ def _duration(job: WorkloadOut, now: float) -> str:
     return format_age(end - job.started_at.timestamp())
 
 
-def _facts(job: WorkloadDetail, now: float) -> Facts:
+def _facts(job: WorkloadDetail, now: float, answer: Explanation | None) -> Facts:
+    """With the explanation's numbers where it waits; who took its place before also while it runs again."""
+    waits = answer is not None and answer.starts_now is not None
+    told = dict(why.facts(answer)) if answer and waits else {}
     pods = max(job.spec.parallelism or 1, 1)
     ended = [pod.status for pod in job.pods]
     badge = SIMULATED if job.simulated else ""
@@ -197,8 +201,10 @@ def _facts(job: WorkloadDetail, now: float) -> Facts:
         ("USER", Cell(job.user)),
         ("TYPE", Cell(job.type)),
         ("STATUS", Cell(job.status, TONES.get(job.status, ""))),
-        ("REASON", Cell(reason_of(job))),
-        ("QUEUE POSITION", Cell("" if job.queue_position is None else str(job.queue_position))),
+        ("REASON", Cell(answer.sentence if answer and waits else reason_of(job))),
+        *((name, cell) for name, cell in told.items() if name != "STOPPED BEFORE"),
+        *(() if told else (("PLACE IN THE QUEUE", Cell("" if job.queue_position is None else str(job.queue_position))),)),
+        ("STOPPED BEFORE", Cell(why.stopped_before(answer) if answer else "")),
         ("PROGRESS", Cell(progress_of(job), bar=job.progress)),
         ("TRAINING DURATION", Cell(_duration(job, now))),
         ("IMAGE", Cell(job.image)),
@@ -221,11 +227,11 @@ def _facts(job: WorkloadDetail, now: float) -> Facts:
         ("SERVICE URL(S)", _urls(job)),
         ("COMMAND LINE", Cell(job.spec.command_line)),
     ]
-    optional = {"REASON", "QUEUE POSITION", "PROGRESS", "ISOLATION"}
+    optional = {"REASON", "PLACE IN THE QUEUE", "STOPPED BEFORE", "PROGRESS", "ISOLATION"}
     return Facts(tuple((name, cell) for name, cell in pairs if cell.text or name not in optional))
 
 
-def describe(job: WorkloadDetail, events: Sequence[EventOut], *, now: float) -> View:
+def describe(job: WorkloadDetail, events: Sequence[EventOut], *, now: float, answer: Explanation | None = None) -> View:
     pods = tuple(
         (
             Cell(pod.name),
@@ -242,47 +248,11 @@ def describe(job: WorkloadDetail, events: Sequence[EventOut], *, now: float) -> 
     )
     return View(
         (
-            _facts(job, now),
+            _facts(job, now, answer),
             Table(("POD", "STATUS", "TYPE", "AGE", "NODE", "GPUs"), pods, heading="Pods:"),
             Table(("SOURCE", "TYPE", "AGE", "MESSAGE"), happened, heading="Events:"),
         )
     )
-
-
-def explanation(answer: Explanation, *, title: str = "") -> View:
-    """`why` and `--dry-run`: the sentence, then the numbers behind it."""
-    amounts = (
-        ("ASKED", answer.asked_millis),
-        ("QUOTA", answer.quota_millis),
-        ("FAIR SHARE", answer.fair_share_millis),
-        ("USED BY THE PROJECT", answer.used_millis),
-    )
-    pairs = [(name, Cell(_gpus_in_words(amount))) for name, amount in amounts if amount is not None]
-    texts = (
-        ("STARTS ON", " ".join(part for part in (answer.node, answer.gpus) if part) if answer.starts_now else ""),
-        ("GPUs HELD BY", ", ".join(f"{project} ({_gpus_in_words(millis)})" for project, millis in answer.held_by.items())),
-        ("PLACE IN THE QUEUE", _place(answer)),
-        ("STOPPED BEFORE", answer.stopped.sentence if answer.stopped else ""),
-        ("WOULD STOP", ", ".join(answer.would_stop)),
-        ("WHAT WOULD HELP", answer.what_would_help or ""),
-    )
-    pairs += [(name, Cell(text)) for name, text in texts if text]
-    tone: Tone = "wait" if answer.starts_now is False else "good" if answer.starts_now else ""
-    return View((Lines((Cell(answer.sentence, tone),)), Facts(tuple(pairs))), title)
-
-
-def _place(answer: Explanation) -> str:
-    of = f" of {answer.queue_length}" if answer.queue_length else ""
-    return f"{answer.queue_position}{of}" if answer.queue_position else ""
-
-
-def _gpus_in_words(gpu_millis: int) -> str:
-    return f"{format_gpus(gpu_millis)} GPU{'' if gpu_millis == WHOLE_GPU else 's'}"
-
-
-def now_line(answer: Explanation) -> str:
-    """One line after submit: it starts (or runs), or what it waits for."""
-    return answer.sentence
 
 
 def card(job: WorkloadOut, *, now: float, last_line: str = "") -> View:

@@ -34,6 +34,8 @@ class Account:
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
     fair: list[int] = field(default_factory=lambda: [0, 0, 0])
     share: list[int] = field(default_factory=lambda: [0, 0, 0])
+    weight_now: int | None = None
+    """The weight as past use leaves it, where past use counts."""
 
     @property
     def is_department(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hotdesk_scheduler.core import limits, placement
 from hotdesk_scheduler.core.ledger import Ledger, Seat
-from hotdesk_scheduler.core.model import WHOLE_GPU, PodState
+from hotdesk_scheduler.core.model import WHOLE_GPU, PodState, Workload
 from hotdesk_scheduler.core.order import Line
+from hotdesk_scheduler.core.quantities import RESOURCES
 from hotdesk_scheduler.core.requests import Request, Requests, alive, is_placed
 from hotdesk_scheduler.core.rooms import BOTH, LATER
 
@@ -15,9 +16,9 @@ def honour_nominations(ledger: Ledger) -> None:
     by_workload: dict[str, list[Seat]] = {}
     for seat in ledger.nominated.values():
         by_workload.setdefault(seat.workload.id, []).append(seat)
-    for workload_id in sorted(by_workload):
+    for workload_id in sorted(by_workload, key=lambda name: (-ledger.workloads[name].created_at, name)):
         seats = by_workload[workload_id]
-        if not all(_still_possible(seat) for seat in seats):
+        if not all(_still_possible(seat) for seat in seats) or not _still_allowed(ledger, seats[0].workload):
             for seat in seats:
                 ledger.give_up_nomination(seat)
             continue
@@ -38,6 +39,15 @@ def _still_possible(seat: Seat) -> bool:
     return seat.spot.node.ready and min(room.free_gpus, room.cpu_millis, room.memory_mib, room.pods, WHOLE_GPU - shared) >= 0
 
 
+def _still_allowed(ledger: Ledger, workload: Workload) -> bool:
+    """No longer so when a limit or a quota was lowered while it waited for its place (what it keeps counts as allocated)."""
+    account = ledger.projects.get(workload.project)
+    for one in account.path if account else ():
+        if any(one.allocated[r] > one.limit[r] or (not workload.preemptible and one.fixed[r] > one.quota[r]) for r in RESOURCES):
+            return False
+    return True
+
+
 def _start_together(ledger: Ledger, seats: list[Seat]) -> None:
     checkpoint = ledger.checkpoint()
     for seat in seats:
@@ -45,6 +55,7 @@ def _start_together(ledger: Ledger, seats: list[Seat]) -> None:
             ledger.rollback(checkpoint)
             return
         ledger.start_nominated(seat)
+    ledger.beneficiaries.add(seats[0].workload.id)  # others stopped or moved for it: this plan does not take it back
 
 
 def allocate(ledger: Ledger, requests: Requests) -> None:

@@ -1,15 +1,16 @@
 """The smallest sufficient set: who is stopped so that a request can start, and nobody who could have been left running.
 
 The theory: of all sets of victims that the rules allow and that make room, the best by a fixed list of criteria is taken
-(scheduling.md 4). With few possible victims all sets are looked at; with many, one is built node by node from the units that come
-first by the same criteria, then pruned until nobody in it could have been left running. Neither depends on time.
+(scheduling.md 4). With few possible victims all sets are looked at, the preferred first; with many, `greedy` builds one. Neither
+depends on time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from itertools import islice
 from typing import Protocol
 
 from hotdesk_scheduler.core import placement
@@ -17,16 +18,16 @@ from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.consolidate import make_hole
 from hotdesk_scheduler.core.ledger import Ledger
-from hotdesk_scheduler.core.model import PodRequest
 from hotdesk_scheduler.core.quantities import GPU, RESOURCES, Vector
 from hotdesk_scheduler.core.requests import Request
-from hotdesk_scheduler.core.rooms import LATER, Room, Spot
-from hotdesk_scheduler.core.slots import Slots
 from hotdesk_scheduler.core.victims import Unit
 
 EXACT_WORKLOADS = 12
 MOST_SETS = 20_000
-MOST_TAKEN = 64
+MOST_TAKEN = 256
+SOME_UNITS = 64
+SOME_SETS = 2_000
+SOME_SETS_WITH_MOVES = 320
 
 Units = Sequence[Unit]
 
@@ -78,9 +79,7 @@ class Search:
     request: Request
     rules: Rules
     moves: bool = False
-    """Whether others may also be moved to make the room (reclaim, where stopping alone does not do)."""
-    gently: bool = False
-    """Only sets that push nobody below its allocatable share."""
+    """Whether others are also moved to make the room (reclaim, where stopping alone does not do as well)."""
 
     # --- criteria ----------------------------------------------------------------------------------------------------------------
 
@@ -116,37 +115,43 @@ class Search:
 
     # --- exact -------------------------------------------------------------------------------------------------------------------
 
-    def exact(self, units: Units) -> list[Unit] | None:
-        """The best of all sets, or None; `units` are all that may be stopped, whole chains."""
+    def exact(self, units: Units, *, before: tuple[object, ...] | None = None, most: int | None = None) -> list[Unit] | None:
+        """The best of all sets (of those whose key starts lower than `before`), or None; `units` are all that may be stopped.
+
+        A part of a set always comes before it, so nobody in the first set that suffices could have been left running. With `most`
+        only so many sets are looked at, and a tenth of them tried.
+        """
         if not self.suffices(units):
             return None
         too_small: list[frozenset[int]] = []
-        for chosen in self._in_order(units):
-            if not self._frees_enough(chosen) or not self.rules.legal(chosen):
+        for chosen in islice(self._in_order(units, before), most):
+            if not self.frees_enough(chosen) or not self.rules.legal(chosen):
                 continue
             ids = frozenset(map(id, chosen))
             if any(ids <= other for other in too_small):
                 continue
-            if not self.suffices(chosen):
-                too_small.append(ids)
-            elif not self._needless(chosen):
+            if self.suffices(chosen):
                 return chosen
+            too_small.append(ids)
+            if most is not None and len(too_small) * 10 >= most:
+                break
         return None
 
-    def _in_order(self, units: Units) -> Iterator[list[Unit]]:
+    def _in_order(self, units: Units, before: tuple[object, ...] | None) -> Iterator[list[Unit]]:
         """All sets that respect the chains, the preferred first, made as they are asked for: a set never sorts before a part of it.
 
         Each set grows by the next unit of its last workload, or by the first unit of a later one, so that it is made once.
         """
-        chains = _chains(units)
+        chains = _chains(units, self.ledger)
         heap: list[tuple[tuple[object, ...], int, int, list[Unit]]] = []
 
         def offer(chosen: list[Unit], last: int, length: int) -> None:
-            if not self.gently or not self.rules.pushes(chosen):
-                heappush(heap, (self.key(chosen), last, length, chosen))
+            key = self.key(chosen)
+            if before is None or key[:2] < before:
+                heappush(heap, (key, last, length, chosen))
 
-        for i, chain in enumerate(chains):
-            offer(chain[:1], i, 1)
+        for i, links in enumerate(chains):
+            offer(links[:1], i, 1)
         while heap:
             _, last, length, chosen = heappop(heap)
             yield chosen
@@ -155,7 +160,7 @@ class Search:
             for i in range(last + 1, len(chains)):
                 offer([*chosen, chains[i][0]], i, 1)
 
-    def _frees_enough(self, units: Units) -> bool:
+    def frees_enough(self, units: Units) -> bool:
         """A quick look at sums of GPUs, before anything is tried: on one node for one pod, in all for several (or with moves)."""
         pods = self.request.pods
         whole = pods[0].request.gpu.whole
@@ -168,179 +173,6 @@ class Search:
         free = sum(count * len(bucket) for count, bucket in enumerate(nodes.buckets)) * 1000
         groups = sum(len(groups) for groups in self.ledger.index.later_groups.buckets.values()) * 1000
         return free + groups + sum(unit.amount[GPU] for unit in units) >= self.request.ask[GPU]
-
-    def _needless(self, units: Units) -> bool:
-        """Whether one of them could have been left running."""
-        for i, unit in enumerate(units):
-            if any(other.before is unit for other in units):
-                continue
-            rest = [*units[:i], *units[i + 1 :]]
-            if self.rules.legal(rest) and self.suffices(rest):
-                return True
-        return False
-
-    # --- greedy ------------------------------------------------------------------------------------------------------------------
-
-    def greedy(self, units: Iterable[Unit]) -> list[Unit] | None:
-        """A set built in order of the criteria and pruned, or None. `units` come in that order, lazily."""
-        seen: list[Unit] = []
-        if len(self.request.pods) == 1:
-            for unit in units:
-                seen.append(unit)
-                if self._alone(unit):
-                    return [unit]
-        else:
-            seen.extend(units)
-        return self._by_node(seen) or self._all_then_prune(seen)
-
-    def _alone(self, unit: Unit) -> bool:
-        """Whether this one unit is enough."""
-        whole = self.request.pods[0].request.gpu.whole
-        if whole:
-            spots = {seat.spot.order: seat.spot for seat in unit.seats}
-            freed = unit.amount[GPU] // 1000 + len(unit.seats)
-            if all(spot.later.free_gpus + freed < whole for spot in spots.values()):
-                return False
-        chain = unit.chain(self.ledger)
-        return len(chain) == 1 and self.rules.legal(chain) and self.suffices(chain)
-
-    def _by_node(self, units: Units) -> list[Unit] | None:
-        """For each pod that does not fit on free capacity, the node where the best set makes room for it."""
-        by_spot: dict[int, list[Unit]] = {}
-        for unit in units:
-            for order in dict.fromkeys(seat.spot.order for seat in unit.seats):
-                by_spot.setdefault(order, []).append(unit)
-        checkpoint = self.ledger.checkpoint()
-        chosen = self._fill(by_spot)
-        self.ledger.rollback(checkpoint)
-        if chosen is None or not chosen:
-            return None
-        return self._prune(chosen)
-
-    def _fill(self, by_spot: dict[int, list[Unit]]) -> list[Unit] | None:
-        ledger, workload = self.ledger, self.request.workload
-        stage = self.request.eligible
-        chosen: list[Unit] = []
-        tally = Tally(_sums(self.ledger))
-        heap: list[tuple[tuple[object, ...], int, list[Unit]]] | None = None
-        asked = None
-        for pod in self.request.pods:
-            place = placement.find(ledger, pod.request, stage, LATER)
-            if place is None:
-                if heap is None or pod.request != asked:
-                    asked = pod.request
-                    offers = ((order, self._offer(ledger.spots[order], by_spot[order], pod.request)) for order in by_spot)
-                    heap = [(self.key(offer), order, offer) for order, offer in offers if offer and order in stage]
-                    heapify(heap)
-                taken = self._best_offer(heap, tally, by_spot)
-                if taken is None:
-                    return None
-                spot, offer = taken
-                self.vacate(offer)
-                chosen.extend(offer)
-                place = placement.on_spot(spot, pod.request, LATER)
-                if place is None:
-                    return None
-                ledger.nominate(workload, pod, place)
-                again = self._offer(spot, by_spot[spot.order], pod.request)
-                if again:
-                    heappush(heap, (self.key(again), spot.order, again))
-            else:
-                ledger.nominate(workload, pod, place)
-        return chosen
-
-    def _best_offer(
-        self,
-        heap: list[tuple[tuple[object, ...], int, list[Unit]]],
-        tally: Tally,
-        by_spot: dict[int, list[Unit]],
-    ) -> tuple[Spot, list[Unit]] | None:
-        """The best offer that still stands and is legal together with what was chosen."""
-        while heap:
-            _, order, offer = heappop(heap)
-            spot = self.ledger.spots[order]
-            if not all(unit.available(self.ledger) for unit in offer):
-                again = self._offer(spot, by_spot[order], self.request.pods[0].request)
-                if again:
-                    heappush(heap, (self.key(again), order, again))
-                continue
-            if self.rules.more(tally, offer):
-                return spot, offer
-        return None
-
-    def _offer(self, spot: Spot, units: Units, request: PodRequest) -> list[Unit] | None:
-        """The units that make room for one such pod on this node, in order of preference, less those that need not go."""
-        room = spot.later.copy()
-        if placement.fits_in(room, spot, request):
-            return None
-        taken: list[Unit] = []
-        for unit in units:
-            if unit in taken or not unit.available(self.ledger):
-                continue
-            chain = [u for u in unit.chain(self.ledger) if u not in taken]
-            _leave(room, spot, chain)
-            taken.extend(chain)
-            if placement.fits_in(room, spot, request):
-                break
-        else:
-            return None
-        for unit in sorted(taken, key=lambda u: u.seniority) if len(taken) > 1 else ():
-            if len(taken) == 1 or any(other.before is unit for other in taken):
-                continue
-            _leave(room, spot, [unit], back=True)
-            if placement.fits_in(room, spot, request):
-                taken = [u for u in taken if u is not unit]
-            else:
-                _leave(room, spot, [unit])
-        return taken
-
-    def _all_then_prune(self, units: Units) -> list[Unit] | None:
-        """Where no node by itself is the answer: as many as the rules allow, less those that need not go."""
-        if len(units) > MOST_TAKEN:
-            return None
-        tally = Tally(_sums(self.ledger))
-        taken: list[Unit] = []
-        for unit in units:
-            chain = [u for u in unit.chain(self.ledger) if u not in taken]
-            if self.rules.more(tally, chain):
-                taken.extend(chain)
-        return self._prune(taken) if taken else None
-
-    def _prune(self, chosen: list[Unit]) -> list[Unit] | None:
-        """Leave running whoever need not go, the best-protected first; None if the whole is not legal or does not suffice."""
-        if not self.rules.legal(chosen) or not self.suffices(chosen):
-            return None
-        places = Slots(self.ledger, self.request, chosen)
-        pruned = True
-        while pruned:
-            pruned = False
-            for unit in sorted(chosen, key=lambda u: u.preference, reverse=True):
-                if self._chained(unit, chosen) or not places.leave_running(unit):
-                    continue
-                rest = [u for u in chosen if u is not unit]
-                if self.rules.legal(rest) and self.suffices(rest):
-                    chosen = rest
-                    pruned = True
-                else:
-                    places.stop_after_all(unit)
-        return chosen
-
-    def _chained(self, unit: Unit, chosen: Units) -> bool:
-        """Whether another of them may only go after this one."""
-        return len(unit.workload.pods) > 1 and any(other.before is unit for other in chosen)
-
-
-def _sums(ledger: Ledger) -> dict[int, Vector]:
-    accounts = {id(account): account for project in ledger.projects.values() for account in project.path}
-    return {key: (a.allocated[0], a.allocated[1], a.allocated[2]) for key, a in accounts.items()}
-
-
-def _leave(room: Room, spot: Spot, units: Units, *, back: bool = False) -> None:
-    """Take what these hold on this node out of a copy of its room, or put it back."""
-    for unit in units:
-        for seat in unit.seats:
-            if seat.spot is spot:
-                room.change(seat.placement, seat.pod.request, 1 if back else -1)
 
 
 @dataclass(slots=True, eq=False)
@@ -358,19 +190,15 @@ class Few:
         return len(self.lengths) <= EXACT_WORKLOADS and self.sets <= MOST_SETS
 
 
-def few(units: Units) -> bool:
-    """Whether all sets can be looked at."""
-    count = Few()
-    return all(count.add(unit) for unit in units)
-
-
-def _chains(units: Units) -> list[list[Unit]]:
-    """The units of each workload, in the order in which they have to go."""
+def _chains(units: Units, ledger: Ledger) -> list[list[Unit]]:
+    """The units of each workload, in the order in which they have to go; none that would leave one before it behind."""
+    among = set(map(id, units))
     chains: dict[str, list[Unit]] = {}
     for unit in units:
-        chains.setdefault(unit.workload.id, []).append(unit)
-    for chain in chains.values():
-        chain.sort(key=_depth)
+        if unit.before is None or all(id(link) in among for link in unit.chain(ledger)):
+            chains.setdefault(unit.workload.id, []).append(unit)
+    for links in chains.values():
+        links.sort(key=_depth)
     return list(chains.values())
 
 

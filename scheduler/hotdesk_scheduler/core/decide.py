@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hotdesk_scheduler.core.allocate import allocate, honour_nominations
 from hotdesk_scheduler.core.consolidate import consolidate
+from hotdesk_scheduler.core.give_way import give_way
 from hotdesk_scheduler.core.holds import holds
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import Policy, Snapshot
@@ -11,7 +12,7 @@ from hotdesk_scheduler.core.plan import Plan
 from hotdesk_scheduler.core.preempt import preempt
 from hotdesk_scheduler.core.reclaim import reclaim
 from hotdesk_scheduler.core.requests import Requests
-from hotdesk_scheduler.core.reserve import give_way, kept_nodes, reserve
+from hotdesk_scheduler.core.reserve import hold_back, kept_nodes, reserve
 from hotdesk_scheduler.core.stops import stop_stale_gangs
 from hotdesk_scheduler.core.victims import Pools
 
@@ -21,7 +22,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
     ledger, requests = cycle(snapshot, policy, now)
     decisions = (*ledger.decisions.values(), *holds(ledger, requests))
     fair = tuple(sorted((name, account.fair[0]) for name, account in ledger.projects.items()))
-    return Plan(snapshot.version, decisions, fair)
+    return Plan(snapshot.version, decisions, fair, ledger.weights_now())
 
 
 def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Requests]:
@@ -32,6 +33,7 @@ def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Reque
     reservations = reserve(ledger, requests)
     allocate(ledger, requests)
     if any(requests.by_project.values()):
+        hold_back(requests, reservations)
         consolidate(ledger, requests, within_share=True)
         pools = Pools(ledger)
         reclaim(ledger, requests, pools)

@@ -8,18 +8,40 @@ from dataclasses import dataclass, replace
 from hotdesk_scheduler.core import advice
 from hotdesk_scheduler.core.advice import join
 from hotdesk_scheduler.core.decide import cycle
+from hotdesk_scheduler.core.displaced import Displaced, displaced, in_words
 from hotdesk_scheduler.core.holds import holds
+from hotdesk_scheduler.core.lack import holders
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.lifecycle import status
-from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, Policy, Snapshot, Workload
+from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Hold, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED, asked, gpu_words, gpus
-from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.requests import Requests
 
 Naming = Callable[[Sequence[Placement]], str]
 
 _DOING = {"Running": "running", "ContainerCreating": "starting", "Terminating": "stopping"}
+_ENDED = {
+    "Succeeded": "It has done all of its work.",
+    "Failed": "It failed.",
+    "TimedOut": "It reached its time limit.",
+    "Stopped": "It was stopped.",
+    "Suspended": "It is suspended; resume it to queue it again.",
+    "Deleting": "It is being deleted.",
+}
+_RUNS = frozenset({PodState.STARTING, PodState.RUNNING})
+TOOK_ITS_PLACE = frozenset(
+    {
+        ReasonCode.RECLAIMED,
+        ReasonCode.PREEMPTED,
+        ReasonCode.MOVED,
+        ReasonCode.GAVE_WAY,
+        ReasonCode.STALE_GANG,
+        ReasonCode.NODE_LOST,
+        ReasonCode.PROCESS_LOST,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +49,8 @@ class Explanation:
     """One sentence, then the numbers. `starts_now` is None for a workload that already runs or has ended.
 
     `used_millis` is what its project holds: beside a workload that waits, and with one that runs. `held_by` are the projects that hold
-    GPUs it could use, most first; `stopped` says, for one that waits again, who took its place under which rule.
+    GPUs it could use, most first. `stopped` says who took its place under which rule when it was last stopped by the scheduler; it stays
+    until the workload ends, also while it runs again.
     """
 
     sentence: str
@@ -40,8 +63,10 @@ class Explanation:
     fair_share_millis: int | None = None
     used_millis: int = 0
     asked_millis: int = 0
-    would_stop: tuple[str, ...] = ()
+    would_stop: tuple[Displaced, ...] = ()
+    would_move: tuple[Displaced, ...] = ()
     what_would_help: str | None = None
+    left_s: int | None = None
     queue_length: int | None = None
     held_by: tuple[tuple[str, int], ...] = ()
     stopped: Reason | None = None
@@ -70,40 +95,38 @@ def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Pol
     mine = [d for d in ledger.decisions.values() if d.workload_id == workload.id]
     places = [d.placement for d in mine if isinstance(d, Start | Nominate) and d.placement]
     starts = any(isinstance(d, Start) for d in mine)
-    stopped = [d for d in ledger.decisions.values() if isinstance(d, Stop | Move) and d.beneficiary == workload.id]
-    names = tuple(dict.fromkeys(_name(ledger, d.workload_id) for d in stopped if isinstance(d, Stop)))
+    for_it = (d for d in ledger.decisions.values() if isinstance(d, Stop | Move) and d.beneficiary == workload.id)
+    making_room = tuple({d.workload_id: d for d in for_it}.values())
+    stops = tuple(displaced(ledger.workloads[d.workload_id], d) for d in making_room if isinstance(d, Stop))
+    moves = tuple(displaced(ledger.workloads[d.workload_id], d) for d in making_room if isinstance(d, Move))
     queue = holds(ledger, requests)
     hold = next((h for h in queue if h.workload_id == workload.id), None)
     base = replace(_numbers(ledger, workload), held_by=_held_by(ledger, workload), stopped=_last_stop(workload))
     if starts and places:
-        which = words(places) if stopped or naming is None else naming(places)
-        return replace(base, sentence=_starts(places, names, which), starts_now=True, node=_nodes(places), gpus=which)
-    if places and stopped:
-        moved = [_name(ledger, d.workload_id) for d in stopped if isinstance(d, Move)]
-        sentence = f"It would start on {_nodes(places)} ({words(places)}) as soon as {join(list(names) or moved)} has made room"
-        sentence += f" (at most {policy.grace_s:.0f} s of notice)."
+        which = words(places) if making_room or naming is None else naming(places)
+        sentence = f"Starts now on {_nodes(places)} ({which})."
+        return replace(base, sentence=sentence, starts_now=True, node=_nodes(places), gpus=which, would_stop=stops, would_move=moves)
+    if places and making_room:
+        notice = f" (at most {policy.grace_s:.0f} s of notice)" if policy.grace_s else ""
+        sentence = f"It would start on {_nodes(places)} ({words(places)}) as soon as room is made{notice}: {in_words([*stops, *moves])}."
         reason = hold.reason if hold else None
-        return replace(
-            base, sentence=sentence, starts_now=True, node=_nodes(places), gpus=words(places), would_stop=names, reason=reason
-        )  # fmt: skip
-    return _held(replace(base, queue_length=len(queue)) if hold else base, hold)
+        found = replace(base, sentence=sentence, starts_now=True, node=_nodes(places), gpus=words(places), reason=reason)
+        return replace(found, would_stop=stops, would_move=moves)
+    return _held(replace(base, queue_length=len(queue)) if hold else base, hold, ledger.now)
 
 
 def _held_by(ledger: Ledger, workload: Workload) -> tuple[tuple[str, int], ...]:
     """Who holds the GPUs of the nodes it may use."""
     eligible = ledger.eligible_of(workload)
-    sums: dict[str, int] = {}
-    for seat in ledger.seats.values():
-        if seat.spot.order in eligible and seat.amount[GPU]:
-            sums[seat.workload.project] = sums.get(seat.workload.project, 0) + seat.amount[GPU]
-    return tuple(sorted(sums.items(), key=lambda entry: (-entry[1], entry[0])))
+    found = holders(ledger, {spot.order for spot in ledger.spots if spot.order in eligible})
+    return tuple(sorted(((name, held[GPU]) for name, held in found.items() if held[GPU]), key=lambda entry: (-entry[1], entry[0])))
 
 
 def _last_stop(workload: Workload) -> Reason | None:
-    return next((pod.stop_reason for pod in workload.pods if pod.stop_reason), None)
+    return next((pod.stop_reason for pod in workload.pods if pod.stop_reason and pod.stop_reason.code in TOOK_ITS_PLACE), None)
 
 
-def _held(base: Explanation, hold: Hold | None) -> Explanation:
+def _held(base: Explanation, hold: Hold | None, now: float) -> Explanation:
     if hold is None:
         return replace(base, sentence="It waits; the next cycle decides about it.", starts_now=False)
     return replace(
@@ -113,7 +136,14 @@ def _held(base: Explanation, hold: Hold | None) -> Explanation:
         reason=hold.reason,
         queue_position=hold.position,
         what_would_help=_help_said(hold),
+        left_s=_left_s(hold.reason, now),
     )
+
+
+def _left_s(reason: Reason, now: float) -> int | None:
+    """Whole seconds until what the reason waits for is over, where that is known."""
+    until = int(dict(reason.numbers).get("until", 0))
+    return until - int(now) if until > now else None
 
 
 def _help_said(hold: Hold) -> str | None:
@@ -122,28 +152,45 @@ def _help_said(hold: Hold) -> str | None:
     return next((text for text in ways if text and text in hold.reason.sentence), None)
 
 
-def _starts(places: list[Placement], stopped: tuple[str, ...], which: str) -> str:
-    sentence = f"Starts now on {_nodes(places)} ({which})"
-    return f"{sentence}; {join(list(stopped))} stops for it." if stopped else f"{sentence}."
-
-
 def _not_waiting(ledger: Ledger, workload: Workload) -> Explanation:
     base = _numbers(ledger, workload)
     places = [pod.placement for pod in workload.pods if pod.state in HOLDING and pod.placement]
     base = replace(base, used_millis=base.used_millis + sum(place.gpu_millis for place in places))
+    base = replace(base, node=_nodes(places) or None, gpus=words(places) if places else None)
     word = status(workload)
-    reason = workload.phase_reason
     if workload.phase is Phase.ACTIVE:
-        sentence = f"It is {_DOING.get(word, word)} on {_nodes(places)} ({words(places)})."
         reason = next((pod.stop_reason for pod in workload.pods if pod.release_deadline and pod.stop_reason), None)
-        sentence = f"{sentence} {reason.sentence}" if reason else sentence
-    elif reason:
-        sentence = f"It is {word.lower()}: {reason.sentence}"
-    elif workload.phase is Phase.SUSPENDED:
-        sentence = "It is suspended; resume it to queue it again."
-    else:
-        sentence = f"It has come to its end: {word}."
-    return replace(base, sentence=sentence, node=_nodes(places) or None, gpus=words(places) if places else None, reason=reason)
+        on = f"on {_nodes(places)} ({words(places)})"
+        sentence = f"It is {_DOING.get(word, word)} {on}.{_pods_in_words(workload)}{f' {reason.sentence}' if reason else ''}"
+        return replace(base, sentence=sentence, reason=reason, stopped=None if reason else _last_stop(workload))
+    reason = workload.phase_reason
+    ended = _ENDED.get("Suspended" if workload.phase is Phase.SUSPENDED else word, "It is being stopped.")
+    return replace(base, sentence=_with_reason(ended, reason) if reason else ended, reason=reason)
+
+
+def _with_reason(ended: str, reason: Reason) -> str:
+    """The reason alone where it says the end itself."""
+    return f"{ended} {reason.sentence}" if reason.code is ReasonCode.TIME_LIMIT or ended == _ENDED["Deleting"] else reason.sentence
+
+
+def _pods_in_words(workload: Workload) -> str:
+    """How many of several pods run, and what becomes of the others."""
+    pods = workload.pods
+    if workload.completions is not None:
+        return f" {workload.succeeded} of {workload.completions} completions are done."
+    if len(pods) == 1:
+        return ""
+    runs = sum(pod.state in _RUNS for pod in pods)
+    if any(pod.state is PodState.RELEASING for pod in pods) or not runs or runs == len(pods):
+        return ""
+    done = sum(pod.state is PodState.SUCCEEDED for pod in pods)
+    left = len(pods) - runs - done
+    said = f" {runs} of its {len(pods)} pods run" + (f", {done} {'is' if done == 1 else 'are'} done" if done else "")
+    if not left:
+        return f"{said}."
+    what = "it needs at least {} and stops as a whole if they do not start soon" if runs + done < workload.min_pods else ""
+    waits = f"{left} more {'waits' if left == 1 else 'wait'} for room"
+    return f"{said}, {waits}{'; ' + what.format(workload.min_pods) if what else ''}."
 
 
 def _numbers(ledger: Ledger, workload: Workload) -> Explanation:
@@ -164,11 +211,6 @@ def _numbers(ledger: Ledger, workload: Workload) -> Explanation:
         used_millis=used,
         asked_millis=need,
     )
-
-
-def _name(ledger: Ledger, workload_id: str) -> str:
-    workload = ledger.workloads[workload_id]
-    return f"{workload.name} of {workload.project}"
 
 
 def _nodes(places: list[Placement]) -> str:

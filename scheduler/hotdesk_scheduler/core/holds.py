@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hotdesk_scheduler.core import advice, limits, sentences
+from hotdesk_scheduler.core import advice, lack, limits, sentences, unsuitable
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.advice import Advice, Help, HelpKind
 from hotdesk_scheduler.core.allocate import fit, minimum_runs
+from hotdesk_scheduler.core.lack import Cluster
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import Phase, PodState, Workload
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
-from hotdesk_scheduler.core.reclaim import may_evict
 from hotdesk_scheduler.core.remedies import Remedies
 from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.rooms import NOW
-from hotdesk_scheduler.core.sentences import Cluster
+from hotdesk_scheduler.core.turns import may_evict
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class Advisor:
     def told(self, request: Request) -> Told:
         why = reason_for(self.cluster, request)
         helps = self._helps(why, request)
-        text = advice.sentence(helps, in_turn=self.others_wait)
-        return Told(replace(why, sentence=f"{why.sentence} {text}") if text else why, helps)
+        text = advice.sentence(helps, in_turn=self.others_wait) or sentences.only_wait(why)
+        return Told(replace(why, sentence=f"{why.sentence} {text}"), helps)
 
     def _helps(self, why: Reason, request: Request) -> tuple[Advice, ...]:
         protected = self.cluster.ledger.protected.get((request.account.name, request.shape))
         if why.code is ReasonCode.VICTIMS_PROTECTED and protected:
             return ((Help(HelpKind.WAIT, int(dict(why.numbers)["left_s"])),),)
         if why.code is ReasonCode.NODES_EXCLUDED:
-            return self._remedies.on_any_node(request)
+            return tuple(self._remedies.on_any_node(request))
         if not limits.may_start(request):
             return self._remedies.of(request)
         if request.shape not in self._for_shape:
@@ -142,9 +142,9 @@ def reason_for(cluster: Cluster, request: Request) -> Reason:
     """The main reason a request does not start, as the ledger stands after the cycle."""
     if request.kept_for:
         wished = replace(request, eligible=request.wished or request.eligible, kept_for=None, shape=-request.shape)
-        return sentences.kept(request, request.kept_for) if fits(cluster.ledger, wished) else reason_for(cluster, wished)
+        return sentences.kept(request, request.kept_for, cluster.ledger) if fits(cluster.ledger, wished) else reason_for(cluster, wished)
     if request.shape not in cluster.possible:
-        excluded = sentences.excluded(cluster, request) or sentences.too_large(cluster, request)
+        excluded = unsuitable.no_node(cluster.ledger.spots, cluster.eligible(request), request)
         if excluded:
             return excluded
         cluster.possible.add(request.shape)
@@ -159,7 +159,7 @@ def reason_for(cluster: Cluster, request: Request) -> Reason:
         return sentences.protected(*protected, cluster.ledger)
     if not may_evict(cluster.ledger, request):
         return sentences.too_young(request, cluster.ledger)
-    return sentences.no_room(cluster, request)
+    return lack.no_room(cluster, request)
 
 
 def _outside(ledger: Ledger, workload: Workload) -> Reason | None:

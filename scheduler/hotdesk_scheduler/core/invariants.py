@@ -4,19 +4,50 @@ from __future__ import annotations
 
 from hotdesk_scheduler.core import accounts
 from hotdesk_scheduler.core.accounts import Account
-from hotdesk_scheduler.core.model import HOLDING, WHOLE_GPU, Phase, Placement, Pod, PodState, Snapshot, Workload
+from hotdesk_scheduler.core.model import HOLDING, WHOLE_GPU, Node, Phase, Placement, Pod, PodState, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Hold, Move, Nominate, Plan, Start, Stop
-from hotdesk_scheduler.core.quantities import RESOURCES, Vector, held
+from hotdesk_scheduler.core.quantities import RESOURCES, held
 from hotdesk_scheduler.core.reasons import ReasonCode
 
 RUNS = frozenset({PodState.STARTING, PodState.RUNNING})
 OWN_LIMITS = frozenset({ReasonCode.STALE_GANG, ReasonCode.NODE_LOST, ReasonCode.TIME_LIMIT, ReasonCode.IDLE_LIMIT})
 
+Holder = tuple[Workload, Pod, Placement]
 
-def check(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """Sentences, one for each broken invariant."""
+
+def check(snapshot: Snapshot, plan: Plan, *, told: bool = True) -> list[str]:
+    """Sentences, one for each broken invariant; with `told` also whether everybody who waits is told why."""
     world = _World(snapshot, plan)
-    return [*world.references(), *world.nodes(), *world.quotas(), *world.stops(), *world.gangs(), *world.holds()]
+    found = [*world.references(), *world.nodes(), *world.quotas(), *world.stops(), *world.gangs()]
+    return [*found, *world.holds()] if told else found
+
+
+def state(snapshot: Snapshot, *, entitlements: bool = True) -> list[str]:
+    """What is wrong with a snapshot by itself: nodes that hold more than they have and, with `entitlements`, limits and quotas exceeded.
+
+    Quotas and limits may be lowered under what runs, so they hold for a snapshot only as long as nobody changes them.
+    """
+    holders: list[Holder] = [(w, p, p.placement) for w in snapshot.workloads for p in w.pods if p.placement and p.state in HOLDING]
+    by_node: dict[str, list[Holder]] = {node.name: [] for node in snapshot.nodes}
+    for holder in holders:
+        by_node.setdefault(holder[2].node, []).append(holder)
+    found = [problem for node in snapshot.nodes for problem in _overfull(node, by_node[node.name])]
+    if entitlements:
+        active = [holder for holder in holders if holder[0].phase is Phase.ACTIVE and holder[1].state in RUNS]
+        for name, account in _charged(snapshot, active).items():
+            for r in RESOURCES:
+                found += _over(name, account, r)
+    return found
+
+
+def _over(name: str, account: Account, r: int, *, allocated_before: int = 0, fixed_before: int = 0) -> list[str]:
+    """An amount above a limit or quota counts only if it was not as high before."""
+    found = []
+    if account.allocated[r] > max(account.limit[r], allocated_before):
+        found.append(f"{name} holds {account.allocated[r]} of resource {r}, its limit is {account.limit[r]}")
+    if account.fixed[r] > max(account.quota[r], fixed_before):
+        found.append(f"{name} holds {account.fixed[r]} of resource {r} non-preemptibly, its quota is {account.quota[r]}")
+    return found
 
 
 class _World:
@@ -49,13 +80,13 @@ class _World:
             found.append("a pod is started twice")
         return found
 
-    def _now(self) -> list[tuple[Workload, Pod, Placement]]:
+    def _now(self) -> list[Holder]:
         """Who physically holds a place when the plan is carried out: what runs, what is stopping, what starts."""
         holding = [(w, p, p.placement) for w in self.snapshot.workloads for p in w.pods if p.placement and p.state in HOLDING]
         starting = [(*self.pods[key], d.placement) for key, d in self.starts.items() if key in self.pods]
         return holding + starting
 
-    def _later(self) -> list[tuple[Workload, Pod, Placement]]:
+    def _later(self) -> list[Holder]:
         """Who holds a place once everything that is being released is gone, nominated ones included."""
         touched = {key[0] for key in (*self.starts, *self.stopped, *self.nominations)}
         return [
@@ -88,13 +119,13 @@ class _World:
             return []
         found = []
         for name, holders in (("now", self._now()), ("later", self.later)):
-            by_node: dict[str, list[tuple[Workload, Pod, Placement]]] = {node: [] for node in touched}
+            by_node: dict[str, list[Holder]] = {node: [] for node in touched}
             for holder in holders:
                 if holder[2].node in by_node:
                     by_node[holder[2].node].append(holder)
             for node in self.snapshot.nodes:
                 if node.name in by_node:
-                    found += [f"{problem} ({name})" for problem in _overfull(node.name, by_node[node.name], self.snapshot)]
+                    found += [f"{problem} ({name})" for problem in _overfull(node, by_node[node.name])]
         return found + [f"there is no node {name}" for name in touched - {n.name for n in self.snapshot.nodes}]
 
     def quotas(self) -> list[str]:
@@ -102,29 +133,19 @@ class _World:
         if not self.starts:
             return []
         running = [(w, p, p.placement) for w in self.snapshot.workloads if w.phase is Phase.ACTIVE for p in w.pods if p.state in RUNS]
-        before = self._charged([(w, p, placement) for w, p, placement in running if placement])
-        after = self._charged(self.later)
+        before = _charged(self.snapshot, [(w, p, placement) for w, p, placement in running if placement])
         found = []
-        for name, account in after.items():
+        for name, account in _charged(self.snapshot, self.later).items():
             old = before[name]
             for r in RESOURCES:
-                if account.allocated[r] > max(account.limit[r], old.allocated[r]) and self._gained(account):
-                    found.append(f"{name} holds {account.allocated[r]} of resource {r}, its limit is {account.limit[r]}")
-                if account.fixed[r] > max(account.quota[r], old.fixed[r]) and self._gained(account):
-                    found.append(f"{name} holds {account.fixed[r]} of resource {r} non-preemptibly, its quota is {account.quota[r]}")
+                over = _over(name, account, r, allocated_before=old.allocated[r], fixed_before=old.fixed[r])
+                if over and self._gained(account):
+                    found += over
         return found
 
     def _gained(self, account: Account) -> bool:
         names = {account.name} if not account.is_department else {child.name for child in account.children}
         return any(self.workloads[key[0]].project in names for key in self.starts if key[0] in self.workloads)
-
-    def _charged(self, holders: list[tuple[Workload, Pod, Placement]]) -> dict[str, Account]:
-        projects, top = accounts.build(self.snapshot.departments, self.snapshot.projects)
-        for workload, pod, placement in holders:
-            if workload.project in projects:
-                amount: Vector = held(pod.request, placement)
-                projects[workload.project].charge(amount, not workload.preemptible, 1)
-        return {**{f"department {a.name}": a for a in top if a.is_department}, **{f"project {n}": a for n, a in projects.items()}}
 
     def stops(self) -> list[str]:
         """Nothing non-preemptible is stopped but by its own limits or as a broken gang; no stop without a beneficiary that gains."""
@@ -176,8 +197,17 @@ class _World:
         return found
 
 
-def _overfull(name: str, holders: list[tuple[Workload, Pod, Placement]], snapshot: Snapshot) -> list[str]:
-    node = next(n for n in snapshot.nodes if n.name == name)
+def _charged(snapshot: Snapshot, holders: list[Holder]) -> dict[str, Account]:
+    """What every project and department holds, by name."""
+    projects, top = accounts.build(snapshot.departments, snapshot.projects)
+    for workload, pod, placement in holders:
+        if workload.project in projects:
+            projects[workload.project].charge(held(pod.request, placement), not workload.preemptible, 1)
+    return {**{f"department {a.name}": a for a in top if a.is_department}, **{f"project {n}": a for n, a in projects.items()}}
+
+
+def _overfull(node: Node, holders: list[Holder]) -> list[str]:
+    name = node.name
     whole = cpu = memory = 0
     groups: dict[str, int] = {}
     for _, pod, placement in holders:

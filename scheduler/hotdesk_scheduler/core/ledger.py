@@ -76,12 +76,16 @@ class Ledger:
             self._take_in(workload)
         self.index.fill(self.spots)
         self.strands = self._strands(snapshot.mix)
-        shares.assign(self.top, self.capacity)
+        shares.assign(self.top, self.capacity, shares.past(snapshot.usage, self.policy.history_weight))
         self._log.clear()
 
     def _strands(self, mix: Mix | None) -> Strands | None:
         found = prices(mix, self.smallest_gpu_mib) if mix and self.policy.placement == "binpack" else None
         return Strands(found, self.spots, self.index) if found else None
+
+    def weights_now(self) -> tuple[tuple[str, int], ...]:
+        """Over-quota weights of projects as past use leaves them; none where it does not count."""
+        return tuple(sorted((name, a.weight_now) for name, a in self.projects.items() if a.weight_now is not None))
 
     def keep_room_for(self, mix: Mix | None) -> None:
         """Place for this mix of requests from now on."""

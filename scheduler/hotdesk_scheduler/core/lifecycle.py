@@ -16,6 +16,7 @@ BACKOFF_FIRST_S = 10.0
 BACKOFF_MOST_S = 300.0
 RUNS = frozenset({PodState.STARTING, PodState.RUNNING})
 ENDED = frozenset({PodState.SUCCEEDED, PodState.FAILED, PodState.STOPPED, PodState.LOST})
+STARTED_NEVER = frozenset({ReasonCode.ENGINE_ERROR, ReasonCode.IMAGE_OR_VOLUME_ERROR})
 FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.STOPPED})
 
 
@@ -24,7 +25,7 @@ def review(snapshot: Snapshot, policy: Policy, now: float) -> tuple[LifecycleDec
     projects = {project.name: project for project in snapshot.projects}
     ready = frozenset(node.name for node in snapshot.nodes if node.ready)
     decisions: list[LifecycleDecision] = []
-    stirring = [w for w in snapshot.workloads if not _is_quiet(w, projects.get(w.project))]
+    stirring = [w for w in snapshot.workloads if not is_quiet(w, projects.get(w.project))]
     for workload in sorted(stirring, key=lambda w: (w.created_at, w.name, w.id)):
         if workload.phase is Phase.ACTIVE:
             decisions.extend(_active(workload, projects.get(workload.project), ready, policy=policy, now=now))
@@ -33,7 +34,7 @@ def review(snapshot: Snapshot, policy: Policy, now: float) -> tuple[LifecycleDec
     return tuple(decisions)
 
 
-def _is_quiet(workload: Workload, project: Project | None) -> bool:
+def is_quiet(workload: Workload, project: Project | None) -> bool:
     """Most workloads most of the time: waiting, or running with no limit in time; nothing can be due for them, whatever the time."""
     if workload.phase is not Phase.ACTIVE or workload.completions is not None or workload.kind is Kind.WORKSPACE:
         return False
@@ -139,13 +140,22 @@ def retries(workload: Workload) -> int:
 def _failed(workload: Workload) -> Reason:
     failed = [pod for pod in workload.pods if pod.state is PodState.FAILED]
     codes = sorted({pod.exit_code for pod in failed if pod.exit_code is not None})
-    told = next((pod.stop_reason for pod in failed if pod.stop_reason and pod.stop_reason.code is ReasonCode.ENGINE_ERROR), None)
-    words = told.sentence if told else f"It ended with exit code {codes[0]}." if codes else "It failed."
-    limit = retries(workload)
+    words, limit = failure(failed), retries(workload)
     if not limit:
         return Reason(ReasonCode.EXITED, f"{words} Its logs say why.", tuple(("exit_code", code) for code in codes[:1]))
-    tried = f"{words} It failed {workload.failures} times, and {limit} retries are allowed (--backoff-limit). Its logs say why."
+    times = {1: "once", 2: "twice"}.get(workload.failures, f"{workload.failures} times")
+    allowed = "retry is" if limit == 1 else "retries are"
+    tried = f"{words} It failed {times}, and {limit} {allowed} allowed (--backoff-limit). Its logs say why."
     return Reason(ReasonCode.RETRIES_SPENT, tried, (("failures", workload.failures), ("limit", limit)))
+
+
+def failure(failed: Iterable[Pod]) -> str:
+    """How failed pods ended, in a sentence: what the engine says, else the exit code."""
+    failed = tuple(failed)
+    if told := next((pod.stop_reason for pod in failed if pod.stop_reason and pod.stop_reason.code in STARTED_NEVER), None):
+        return told.sentence
+    codes = sorted({pod.exit_code for pod in failed if pod.exit_code is not None})
+    return f"It ended with exit code {codes[0]}." if codes else "It failed."
 
 
 def _requeues(workload: Workload, now: float) -> Iterator[Requeue]:
@@ -162,9 +172,13 @@ def _requeues(workload: Workload, now: float) -> Iterator[Requeue]:
 
 
 def retry_at(workload: Workload, pod: Pod) -> float:
-    """When a failed pod is tried again: 10 s after its first failure, doubling to at most 300 s."""
-    pause = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * (1 << min(10, max(0, workload.failures - 1))))
-    return (pod.ended_at or 0.0) + pause
+    """When a failed pod is tried again."""
+    return (pod.ended_at or 0.0) + pause_s(workload)
+
+
+def pause_s(workload: Workload) -> float:
+    """Between a failure and the next try: 10 s after the first, doubling to at most 300 s."""
+    return min(BACKOFF_MOST_S, BACKOFF_FIRST_S * (1 << min(10, max(0, workload.failures - 1))))
 
 
 def _broken_by_lost_node(workload: Workload, ready: frozenset[str]) -> Reason | None:
@@ -235,7 +249,7 @@ def next_wakeup(snapshot: Snapshot, policy: Policy, now: float) -> float | None:
     projects = {project.name: project for project in snapshot.projects}
     workloads: Iterable[Workload] = snapshot.workloads
     if not policy.min_runtime_s and not policy.preemption_delay_s:
-        workloads = (w for w in workloads if not _is_quiet(w, projects.get(w.project)))
+        workloads = (w for w in workloads if not is_quiet(w, projects.get(w.project)))
     return min((t for w in workloads for t in _times(w, projects.get(w.project), policy, now) if t > now), default=None)
 
 

@@ -268,6 +268,7 @@ class Policy:
     grace_s: float = 30.0
     placement: str = "binpack"
     history_weight: float = 0.0
+    """How much past use corrects over-quota weights (k of scheduling.md 3.3), to the thousandth; 0 = not at all."""
     grant_take_up_s: float = 600.0
 
 
@@ -291,3 +292,5 @@ class Snapshot:
     projects: tuple[Project, ...]
     workloads: tuple[Workload, ...]
     mix: Mix | None = None
+    usage: tuple[tuple[str, int], ...] = ()
+    """Past use of each project (`history.Usage`); counts only with `Policy.history_weight`."""

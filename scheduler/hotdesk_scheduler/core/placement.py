@@ -39,8 +39,8 @@ def _place_in(ledger: Ledger, request: Request, stage: Eligible, rooms: int) -> 
         return 1
     placed = 0
     used: dict[int, None] = {}
-    for alike in _alike(ledger, request.pods):
-        waiting, open_to = alike[::-1], dict(used)
+    for equal in alike(request.pods):
+        waiting, open_to = equal[::-1], dict(used)
         while waiting:
             chosen = _place_for_many(ledger, waiting, stage, rooms, open_to)
             if chosen is None:
@@ -54,7 +54,7 @@ def _place_in(ledger: Ledger, request: Request, stage: Eligible, rooms: int) -> 
     return placed
 
 
-def _alike(ledger: Ledger, pods: tuple[Pod, ...]) -> list[list[Pod]]:
+def alike(pods: tuple[Pod, ...]) -> list[list[Pod]]:
     """Pods with equal requests together, the largest first: what is hard to place goes first."""
     groups: dict[PodRequest, list[Pod]] = {}
     for pod in pods:

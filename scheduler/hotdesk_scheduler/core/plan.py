@@ -96,3 +96,5 @@ class Plan:
     version: int
     decisions: tuple[Decision, ...]
     fair_shares: tuple[tuple[str, int], ...] = ()
+    weights: tuple[tuple[str, int], ...] = ()
+    """Over-quota weights of projects as past use leaves them; only where past use counts."""

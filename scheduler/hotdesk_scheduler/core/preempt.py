@@ -7,12 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotdesk_scheduler.core import limits, stops
-from hotdesk_scheduler.core.allocate import fit, minimum_runs
-from hotdesk_scheduler.core.choice import Search, Tally, Units, few
+from hotdesk_scheduler.core.choice import Search, Tally, Units
+from hotdesk_scheduler.core.greedy import choose
 from hotdesk_scheduler.core.ledger import Ledger
-from hotdesk_scheduler.core.order import Line
-from hotdesk_scheduler.core.reclaim import may_evict
-from hotdesk_scheduler.core.requests import Request, Requests, is_placed
+from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.turns import take_turns
 from hotdesk_scheduler.core.victims import Pools, Unit
 
 
@@ -45,43 +44,37 @@ class PreemptRules:
 
 
 def preempt(ledger: Ledger, requests: Requests, pools: Pools) -> None:
-    """Start, in order, what its own project's less important work can make way for; what fits by then just starts."""
-    freed = 0
-    no_room: dict[int, int] = {}
-    in_vain: dict[tuple[str, int, int], int] = {}
-
-    def hopeless(request: Request) -> bool:
-        return in_vain.get((request.account.name, request.shape, request.workload.priority)) == freed
-
-    for request in Line(requests.by_project, hopeless, lambda request: is_placed(ledger, request)):
-        if request.surplus and not minimum_runs(ledger, request):
-            continue
-        if no_room.get(request.shape) != freed and limits.may_start(request):
-            if fit(ledger, request):
-                pools.add(request.workload)
-                continue
-            no_room[request.shape] = freed
-        if not request.surplus and may_evict(ledger, request) and _preempt_for(ledger, request, pools):
-            freed += 1
-        else:
-            in_vain[request.account.name, request.shape, request.workload.priority] = freed
+    """Start, in order, what its own project's less important work can make way for."""
+    take_turns(
+        ledger,
+        requests,
+        pools,
+        lambda request: not request.surplus and _preempt_for(ledger, request, pools),
+        alike=lambda request: (request.account.name, request.shape, request.workload.priority),
+    )
 
 
 def _preempt_for(ledger: Ledger, request: Request, pools: Pools) -> bool:
-    rules = PreemptRules(request)
-    if ledger.lowest.get(request.workload.project, request.workload.priority) >= request.workload.priority:
+    found = victims_for(ledger, request, pools)
+    if found is None:
         return False
-    if limits.over_fixed_quota(request) is not None:
-        return False
-    search = Search(ledger, request, rules)
-    chosen = _choose(search, pools, protect=True)
-    if chosen is None:
-        if ledger.policy.min_runtime_s:
-            stops.note_protection(ledger, request, _choose(search, pools, protect=False))
-        return False
+    search, chosen = found
     stops.commit_preempt(search, chosen)
     pools.skip_gone({request.account.name})
     return True
+
+
+def victims_for(ledger: Ledger, request: Request, pools: Pools) -> tuple[Search, list[Unit]] | None:
+    """Whom its own project would have to stop for it."""
+    if ledger.lowest.get(request.workload.project, request.workload.priority) >= request.workload.priority:
+        return None
+    if limits.over_fixed_quota(request) is not None:
+        return None
+    search = Search(ledger, request, PreemptRules(request))
+    chosen = choose(search, _units(search, pools, protect=True), may_move=False)
+    if chosen is None and ledger.policy.min_runtime_s:
+        stops.note_protection(ledger, request, choose(search, _units(search, pools, protect=False), may_move=False))
+    return (search, chosen) if chosen else None
 
 
 def _units(search: Search, pools: Pools, *, protect: bool) -> Iterator[Unit]:
@@ -95,10 +88,3 @@ def _units(search: Search, pools: Pools, *, protect: bool) -> Iterator[Unit]:
         if protect and unit.protected_until(ledger) is not None:
             continue
         yield unit
-
-
-def _choose(search: Search, pools: Pools, *, protect: bool) -> list[Unit] | None:
-    units = list(_units(search, pools, protect=protect))
-    if not units:
-        return None
-    return search.exact(units) if few(units) else search.greedy(iter(units))

@@ -12,6 +12,7 @@ Vector = tuple[int, int, int]
 
 GPU, CPU, MEMORY = 0, 1, 2
 RESOURCES = (GPU, CPU, MEMORY)
+RESOURCE_NAMES = ("gpu", "cpu", "memory")
 NOTHING: Vector = (0, 0, 0)
 UNLIMITED = 1 << 62
 UNIT: Vector = (WHOLE_GPU, 1, 1)

@@ -52,3 +52,7 @@ class Reason:
     code: ReasonCode
     sentence: str
     numbers: tuple[tuple[str, int | str], ...] = ()
+
+
+def reason(code: ReasonCode, sentence: str, **numbers: int | str) -> Reason:
+    return Reason(code, sentence, tuple(sorted(numbers.items())))

@@ -11,16 +11,16 @@ other's work in turns.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 from hotdesk_scheduler.core import limits, stops
 from hotdesk_scheduler.core.accounts import Account
-from hotdesk_scheduler.core.allocate import fit, minimum_runs
-from hotdesk_scheduler.core.choice import MOST_SETS, Few, Search, Tally, Units, few, larger
+from hotdesk_scheduler.core.choice import Search, Tally, Units, larger
+from hotdesk_scheduler.core.greedy import choose
 from hotdesk_scheduler.core.ledger import Ledger
-from hotdesk_scheduler.core.order import Line, ratio
+from hotdesk_scheduler.core.order import ratio
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED
-from hotdesk_scheduler.core.requests import Request, Requests, is_placed
+from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.turns import take_turns
 from hotdesk_scheduler.core.victims import Pools, Unit
 
 
@@ -155,54 +155,33 @@ def _path(project: Account, side: Account) -> tuple[Account, ...]:
 
 
 def reclaim(ledger: Ledger, requests: Requests, pools: Pools) -> None:
-    """Start, in order, what its project may take back from others; what fits by then just starts."""
-    freed = 0
-    no_room: dict[int, int] = {}
-    in_vain: dict[tuple[str, int], int] = {}
-
-    def hopeless(request: Request) -> bool:
-        return in_vain.get((request.account.name, request.shape)) == freed
-
-    for request in Line(requests.by_project, hopeless, lambda request: is_placed(ledger, request)):
-        if request.surplus and not minimum_runs(ledger, request):
-            continue
-        if no_room.get(request.shape) != freed and limits.may_start(request):
-            if fit(ledger, request):
-                pools.add(request.workload)
-                continue
-            no_room[request.shape] = freed
-        if not may_evict(ledger, request):
-            continue
-        if _reclaim_for(ledger, request, pools):
-            freed += 1
-        else:
-            in_vain[request.account.name, request.shape] = freed
-
-
-def may_evict(ledger: Ledger, request: Request) -> bool:
-    """A workload younger than the preemption delay may start on what is free, but evicts nobody."""
-    delay = ledger.policy.preemption_delay_s
-    return not delay or request.workload.created_at + delay <= ledger.now
+    """Start, in order, what its project may take back from others."""
+    take_turns(ledger, requests, pools, lambda request: _reclaim_for(ledger, request, pools), alike=lambda r: (r.account.name, r.shape))
 
 
 def _reclaim_for(ledger: Ledger, request: Request, pools: Pools) -> bool:
-    rules = ReclaimRules(request)
-    if not rules.may_ask():
+    found = victims_for(ledger, request, pools)
+    if found is None:
         return False
-    losers = _losers(ledger, request, rules, pools)
-    if not losers or not _enough_could_go(ledger, request, rules, losers=losers, pools=pools):
-        return False
-    search = Search(ledger, request, rules)
-    chosen = _choose(search, losers, pools, protect=True)
-    if chosen is None or rules.pushes(chosen):
-        chosen = _choose_with_moves(search, losers, pools, instead_of=chosen)
-    if chosen is None:
-        if ledger.policy.min_runtime_s:
-            stops.note_protection(ledger, request, _choose(search, losers, pools, protect=False))
-        return False
+    search, chosen = found
     stops.commit_reclaim(search, chosen)
     pools.skip_gone({unit.account.name for unit in chosen})
     return True
+
+
+def victims_for(ledger: Ledger, request: Request, pools: Pools) -> tuple[Search, list[Unit]] | None:
+    """Whom other projects would have to stop for it; the search knows whether others are to be moved as well."""
+    rules = ReclaimRules(request)
+    if not rules.may_ask():
+        return None
+    losers = _losers(ledger, request, rules, pools)
+    if not losers or not _enough_could_go(ledger, request, rules, losers=losers, pools=pools):
+        return None
+    search = Search(ledger, request, rules)
+    chosen = choose(search, _units(search, losers, pools, protect=True), may_move=not request.surplus)
+    if chosen is None and ledger.policy.min_runtime_s:
+        stops.note_protection(ledger, request, choose(search, _units(search, losers, pools, protect=False), may_move=False))
+    return (search, chosen) if chosen else None
 
 
 def _losers(ledger: Ledger, request: Request, rules: ReclaimRules, pools: Pools) -> list[Account]:
@@ -237,36 +216,6 @@ def _holds_any(unit: Unit, resources: tuple[int, ...]) -> bool:
         if amount[r]:
             return True
     return False
-
-
-def _choose(search: Search, losers: list[Account], pools: Pools, *, protect: bool) -> list[Unit] | None:
-    head: list[Unit] = []
-    count = Few()
-    rest = _units(search, losers, pools, protect=protect)
-    for unit in rest:
-        head.append(unit)
-        if not count.add(unit):
-            return search.greedy(_chained(head, rest))
-    return search.exact(head) if head else None
-
-
-def _choose_with_moves(search: Search, losers: list[Account], pools: Pools, *, instead_of: list[Unit] | None) -> list[Unit] | None:
-    """Stop some and move others: where stopping alone does not do, or (only gently) where it pushes somebody below his share.
-
-    Looked at only if few enough could be stopped to try all sets.
-    """
-    units = list(islice(_units(search, losers, pools, protect=True), MOST_SETS))
-    if not units or not few(units) or search.request.surplus:
-        return instead_of
-    search.moves, search.gently = True, instead_of is not None
-    chosen = search.exact(units)
-    search.moves, search.gently = chosen is not None, False
-    return chosen or instead_of
-
-
-def _chained(head: list[Unit], rest: Iterator[Unit]) -> Iterator[Unit]:
-    yield from head
-    yield from rest
 
 
 def _enough_could_go(ledger: Ledger, request: Request, rules: ReclaimRules, *, losers: list[Account], pools: Pools) -> bool:

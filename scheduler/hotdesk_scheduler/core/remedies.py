@@ -43,13 +43,15 @@ class Remedies:
         if not limits.may_start(request):
             found.extend(self._raising(request))
         found.extend(self._fewer(request))
+        found.extend(self.on_any_node(request, alone=True))
         return tuple(found)
 
-    def on_any_node(self, request: Request) -> tuple[Advice, ...]:
-        """For one whose type and pool no node has."""
-        workload = replace(request.workload, node_type=None, node_pools=())
-        free = replace(request, workload=workload, eligible=self.ledger.eligible_of(workload))
-        return tuple(self._with_room(free, Help(HelpKind.ANY_NODE)))
+    def on_any_node(self, request: Request, *, alone: bool = False) -> Iterator[Advice]:
+        """Without its wish of type and pool; `alone`: only where no work has to end as well."""
+        if request.workload.node_type or request.workload.node_pools:
+            workload = replace(request.workload, node_type=None, node_pools=())
+            free = replace(request, workload=workload, eligible=self.ledger.eligible_of(workload))
+            yield from (found for found in self._with_room(free, Help(HelpKind.ANY_NODE)) if len(found) == 1 or not alone)
 
     def _with_room(self, request: Request, help_: Help) -> Iterator[Advice]:
         """The help alone if that does, else together with work that ends."""
@@ -76,6 +78,7 @@ class Remedies:
     def ending(self, request: Request) -> Help | None:
         """Few running workloads whose end lets it start, none of them needless; None if no few do."""
         chosen: list[Workload] = []
+        self._nearest(request)  # kept from before anything is ended here
         with self._taken_back():
             enough = self._end_within_limits(request, chosen) and self._end_for_room(request, chosen)
         if not enough or not chosen or not self.starts(request, chosen):
@@ -290,6 +293,8 @@ class Remedies:
         block = next((self.ledger.spots[order].startable_gpus for order in spots), 0)
         whole = min(gpu.whole - 1, block, allowed // WHOLE_GPU)
         sizes = [n * WHOLE_GPU for n in range(whole, max(0, whole - MOST_TRIES), -1)]
+        if ask > WHOLE_GPU and not sizes:
+            return  # who asks for several does not want a part of one
         parts = [WHOLE_GPU - 1] if block else []
         parts += list(reversed(index.startable_groups.amounts))[:MOST_TRIES]
         sizes += sorted({min(part, allowed, ask - 1) // 10 * 10 for part in parts if min(part, allowed, ask - 1) >= 10}, reverse=True)

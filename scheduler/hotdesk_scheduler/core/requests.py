@@ -67,6 +67,7 @@ class Requests:
         self.by_project: dict[str, list[Request]] = {}
         self.kept: dict[str, tuple[str, ...]] = {}
         """Nodes kept for workloads that have waited long, by workload."""
+        self._narrowed: set[str] = set()
         self._shapes: dict[object, int] = {}
         self._forms: dict[object, Form] = {}
         keyed: dict[str, list[tuple[tuple[int, bool, float, str, int], Request]]] = {name: [] for name in ledger.projects}
@@ -89,14 +90,15 @@ class Requests:
 
     def narrow(self, request: Request, eligible: Eligible, *, kept_for: Workload) -> None:
         """Let it use fewer nodes; equal requests so narrowed are equal again."""
-        request.wished = request.eligible
+        request.wished = request.wished or request.eligible
         request.eligible, request.kept_for = eligible, kept_for
         request.shape = self._shapes.setdefault((request.shape, id(eligible)), len(self._shapes))
+        self._narrowed.add(request.account.name)
 
     def mark_runs(self) -> None:
         """Again, after some were narrowed."""
-        for queue in self.by_project.values():
-            _mark_runs(queue)
+        for name in self._narrowed:
+            _mark_runs(self.by_project[name])
 
     def request(self, workload: Workload, account: Account, pods: tuple[Pod, ...], *, surplus: bool) -> Request:
         """One request; equal ones share shape, amounts and eligible nodes."""

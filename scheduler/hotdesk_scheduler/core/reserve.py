@@ -1,147 +1,303 @@
 """Reservations: who has waited long within his fair share gets nodes kept for him, so that big jobs do not starve behind small ones.
 
-The theory: the nodes where least is missing are kept. Non-preemptible work does not start there; preemptible work may, behind the
-reservation, and gives way as soon as that is enough. What ran there before is left alone, so the wait is bounded by its run time.
+The theory: the nodes that free up soonest (`soonest`) are kept. Smaller preemptible work may start there, behind the reservation, and
+gives way as soon as that is enough (`give_way`); everything else that comes after it stays off. What ran there before is left alone.
 Nothing is remembered between cycles: who waits, since when, and what started since then say it all.
 
     8 GPUs; A waits with T8 for an hour; small trains of one GPU come and go  ->  nobody who came later is in the way for ever:
     once all that runs started behind the reservation, it gives way together and T8 starts
+
+The bound: from the moment it has waited `reserve_after_s` (and its project may have so much), a workload within quota starts within the
+longest time that what is in its way then still runs, plus the notice. Work of its own project that comes before it counts as in its
+way; work of its project that comes after it either gives way or, where it cannot, does not start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heapreplace
 
-from hotdesk_scheduler.core import limits
 from hotdesk_scheduler.core.accounts import Account
-from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
-from hotdesk_scheduler.core.model import Workload
-from hotdesk_scheduler.core.quantities import GPU
-from hotdesk_scheduler.core.reasons import Reason, ReasonCode
-from hotdesk_scheduler.core.requests import Request, Requests, is_placed
-from hotdesk_scheduler.core.rooms import BOTH
+from hotdesk_scheduler.core.model import Policy, Workload
+from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus, total
+from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.rooms import NOW
+from hotdesk_scheduler.core.soonest import Outlook, apart, behind, seats_since, size_of
 
 MOST_RESERVATIONS = 16
+MOST_OF_A_PROJECT = 4
 
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """`nodes` (by order) are kept for the request; what started after `since` gives way.
+    """`nodes` (by order) are kept for the request; what started after `since` behind it gives way.
 
-    Quota yields only to quota: beyond it, nobody's non-preemptible work is kept out, and nobody is pushed below quota.
+    Quota yields only to quota: beyond it, only work that is beyond its quota too is kept out, and nobody is pushed below quota.
     """
 
     request: Request
-    nodes: frozenset[int]
     since: float
-    within_quota: bool = False
+    size: int
+    within_quota: bool
+    spare: list[int]
+    """What its project may still have beside it, by resource: for work that comes after it and would not give way."""
+    nodes: frozenset[int] = frozenset()
+    blockers: tuple[Workload, ...] = ()
+    """Who has to end first on those nodes."""
 
-    def keeps_out(self, other: Request) -> bool:
-        """Whether other work may not start on these nodes: non-preemptible, and not before it in its own project."""
-        mine, theirs = self.request.workload, other.workload
-        if theirs.preemptible or theirs.id == mine.id:
-            return False
-        return not _before(theirs, mine) if theirs.project == mine.project else self.within_quota
+    def gives_way(self, workload: Workload, size: int, *, surplus: bool) -> bool:
+        """Whether it may fill in behind: surplus pods, and what is smaller (of equals, the younger) and not before it in its project.
 
-    def yields(self, workload: Workload, seats: list[Seat]) -> bool:
-        """Whether this running workload started behind the reservation, on its nodes.
-
-        Only the younger gives way, so two that are both kept places never stop each other in turns.
+        Smaller gives way to larger, so two that are both kept places never stop each other in turns.
         """
         mine = self.request.workload
-        younger = (workload.created_at, workload.name) > (mine.created_at, mine.name)
-        if not workload.preemptible or not younger or (workload.project == mine.project and _before(workload, mine)):
+        if not workload.preemptible or workload.id == mine.id:
             return False
-        behind = all(seat.started_now or (seat.pod.started_at or self.since) >= self.since for seat in seats)
-        return behind and any(seat.spot.order in self.nodes for seat in seats)
+        if surplus:
+            return True
+        if size > self.size or comes_before(workload, mine):
+            return False
+        return size < self.size or (workload.created_at, workload.name) > (mine.created_at, mine.name)
+
+    def keeps_out(self, other: Request, size: int) -> bool:
+        """Whether other work may not start on these nodes: what would not give way, and has no better right."""
+        mine, theirs = self.request.workload, other.workload
+        if theirs.id == mine.id or self.gives_way(theirs, size, surplus=other.surplus):
+            return False
+        if comes_before(theirs, mine) and not other.surplus:
+            return False
+        return self.within_quota or theirs.project == mine.project or not _within_quota(other)
 
 
-def _before(first: Workload, second: Workload) -> bool:
-    """The order inside a project: priority, then age."""
+def comes_before(first: Workload, second: Workload) -> bool:
+    """Whether the first is before the second in the queue of their project: priority, then age. No for two projects."""
+    if first.project != second.project:
+        return False
     return (-first.priority, first.created_at, first.name) < (-second.priority, second.created_at, second.name)
 
 
+def due_at(workload: Workload, policy: Policy) -> float | None:
+    """When it has waited long enough (it waits since it was submitted, or stopped last); None where nodes are never kept."""
+    if policy.reserve_after_s is None:
+        return None
+    waits_since = max((pod.ended_at for pod in workload.pods if pod.ended_at is not None), default=workload.created_at)
+    return max(waits_since + policy.reserve_after_s, workload.created_at + policy.preemption_delay_s)
+
+
 def reserve(ledger: Ledger, requests: Requests) -> list[Reservation]:
-    """Choose nodes for those who have waited longer than the policy says, and keep other non-preemptible work off them."""
-    after = ledger.policy.reserve_after_s
-    if after is None:
+    """Choose nodes for those who have waited longest, the largest first, and keep other work off them that would not give way."""
+    due = sorted(_due(ledger, requests), key=lambda one: (one.since, one.request.workload.name, one.request.workload.id))
+    due = due[:MOST_RESERVATIONS]
+    if not due:
         return []
-    due = [
-        (request.workload.created_at + after, request.workload.name, request)
-        for waiting in requests.by_project.values()
-        for request in waiting
-        if not request.surplus and request.ask[GPU] and request.workload.created_at + after <= ledger.now
-    ]
+    young = seats_since(ledger, min(one.since for one in due))
+    outlook = Outlook(ledger, young)
     found: list[Reservation] = []
-    taken: set[int] = set()
-    for since, _, request in sorted(due, key=lambda entry: entry[:2])[:MOST_RESERVATIONS]:
-        may = limits.may_start(request) and _within_share(request)
-        nodes = _nodes(ledger, request, since, taken) if may else None
-        if nodes:
-            found.append(Reservation(request, nodes, since, _within_quota(request)))
-            taken |= nodes
+    for one in sorted(due, key=lambda one: (-one.size, one.request.workload.created_at, one.request.workload.name)):
+        leaving = frozenset(id(seat) for unit in behind(ledger, young, one) for seat in unit.seats)
+        taken = frozenset[int]().union(*(larger.nodes for larger in found if larger.keeps_out(one.request, one.size)))
+        kept = outlook.soonest(one.request, one.since, leaving, taken)
+        if kept:
+            one.nodes, one.blockers = kept
+            found.append(one)
     if found:
-        _keep_out(requests, found)
+        _keep_out(ledger, requests, found)
     return found
+
+
+def _due(ledger: Ledger, requests: Requests) -> Iterator[Reservation]:
+    """Who has waited long enough, and would be within his share if what comes after him in his project were gone."""
+    policy, now = ledger.policy, ledger.now
+    if policy.reserve_after_s is None:
+        return
+    after = _After(ledger)
+    for queue in requests.by_project.values():
+        at = count = 0
+        charged = NOTHING
+        while at < len(queue) and count < MOST_OF_A_PROJECT:
+            request = queue[at]
+            workload = request.workload
+            if request.surplus or not request.ask[GPU] or workload.created_at + policy.reserve_after_s > now:
+                at = request.run_ends_at
+                continue
+            since = due_at(workload, policy)
+            if since is None or since > now:
+                at += 1
+                continue
+            found = _within_share(request, since, after, charged)
+            at = at + 1 if found else request.run_ends_at
+            if found:
+                charged = plus(charged, request.ask)
+                count += 1
+                yield found
+
+
+def _within_share(request: Request, since: float, after: _After, charged: Vector) -> Reservation | None:
+    """Within limits, quota and share of its project and department, counting that what comes after it in its project is not there."""
+    ask = plus(request.ask, charged)
+    path = request.account.path
+    later, fixed_later, leaving = after.of(request)
+    within = all(a.allocated[GPU] - later[GPU] + ask[GPU] <= a.quota[GPU] + _lent(a, request.account, GPU, quota=True) for a in path)
+    spare = [1 << 60] * len(ask)
+    for account in path:
+        for r in request.asked:
+            most = min(account.limit[r], account.share[r]) + _lent(account, request.account, r, quota=False)
+            if account.allocated[r] - later[r] + ask[r] > most:
+                return None
+            if within and r == GPU:
+                most = min(most, account.quota[GPU] + _lent(account, request.account, GPU, quota=True))
+            spare[r] = min(spare[r], most - account.allocated[r] + leaving[r] - ask[r])
+            if request.fixed:
+                if account.fixed[r] - fixed_later[r] + ask[r] > account.quota[r]:
+                    return None
+                spare[r] = min(spare[r], account.quota[r] - account.fixed[r] - ask[r])
+    return Reservation(request, since, size_of(request.workload, after.smallest_gpu_mib), within, spare)
+
+
+def _lent(department: Account, project: Account, resource: int, *, quota: bool) -> int:
+    """What the department's other projects hold preemptibly beyond their shares (or their quotas)."""
+    lent = 0
+    for other in department.children:
+        if other is not project:
+            own = other.quota[resource] if quota else other.share[resource]
+            lent += max(0, other.allocated[resource] - max(own, other.fixed[resource]))
+    return lent
+
+
+class _After:
+    """What projects run that comes after one of their requests. Mostly nothing does, which is told by who is youngest and least."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.smallest_gpu_mib = ledger.smallest_gpu_mib
+        self._ledger = ledger
+        self._seats: dict[str, dict[str, list[Seat]]] | None = None
+        self._last: dict[str, tuple[float, int, bool]] = {}
+
+    def _of_project(self, project: str) -> dict[str, list[Seat]]:
+        """What it runs, or keeps a place for, by workload."""
+        if self._seats is None:
+            self._seats = {}
+            for table in (self._ledger.seats, self._ledger.nominated):
+                for seat in table.values():
+                    if seat.rooms != NOW:
+                        self._seats.setdefault(seat.workload.project, {}).setdefault(seat.workload.id, []).append(seat)
+        return self._seats.get(project, {})
+
+    def _is_last(self, mine: Workload) -> bool:
+        """Whether the project runs nothing younger, nothing of lower priority, and nothing elastic."""
+        if mine.project not in self._last:
+            running = [seats[0].workload for seats in self._of_project(mine.project).values()]
+            youngest = max((other.created_at for other in running), default=0.0)
+            least = min((other.priority for other in running), default=1 << 60)
+            self._last[mine.project] = (youngest, least, any(len(other.pods) > other.min_pods for other in running))
+        youngest, least, elastic = self._last[mine.project]
+        return youngest < mine.created_at and least >= mine.priority and not elastic
+
+    def of(self, request: Request) -> tuple[Vector, Vector, Vector]:
+        """Amounts: all of it, the non-preemptible part, and the part that would give way."""
+        mine = request.workload
+        every = fixed = leaving = NOTHING
+        if self._is_last(mine):
+            return every, fixed, leaving
+        size = size_of(mine, self.smallest_gpu_mib)
+        for seats in self._of_project(mine.project).values():
+            other = seats[0].workload
+            if other.id == mine.id:
+                continue
+            surplus = apart(seats)[1]
+            after = surplus if comes_before(other, mine) else seats
+            small = size_of(other, self.smallest_gpu_mib) <= size
+            every = total([every, *(seat.amount for seat in after)])
+            if not other.preemptible:
+                fixed = total([fixed, *(seat.amount for seat in after)])
+            elif after:
+                going = after if small else surplus
+                leaving = total([leaving, *(seat.amount for seat in going)])
+        return every, fixed, leaving
 
 
 def _within_quota(request: Request) -> bool:
     return all(a.allocated[GPU] + request.ask[GPU] <= a.quota[GPU] for a in request.account.path)
 
 
-def _within_share(request: Request) -> bool:
-    """Its project and department stay within their allocatable share with it."""
-    return all(a.allocated[r] + request.ask[r] <= a.share[r] for a in request.account.path for r in request.asked)
+# --- keeping others out ----------------------------------------------------------------------------------------------------------------
 
 
-def _nodes(ledger: Ledger, request: Request, since: float, taken: set[int]) -> frozenset[int] | None:
-    """The nodes where least is missing, counting what would give way as free; the fullest first, then by name."""
-    whole = request.pods[0].request.gpu.whole or 1
-    anywhere = frozenset(spot.order for spot in ledger.spots)
-    yielding = _yielding(ledger, Reservation(request, anywhere, since))
-    free = {s.order: s.later.free_gpus for s in ledger.spots if s.order in request.eligible and s.order not in taken and s.node.ready}
-    for seats in yielding.values():
-        for seat in seats:
-            if seat.spot.order in free:
-                free[seat.spot.order] += seat.placement.whole or len(seat.placement.shares)
-    heap = [(max(0, whole - count), count, order) for order, count in free.items() if ledger.spots[order].node.gpus >= whole]
-    heapify(heap)
-    used: dict[int, int] = {}
-    for _ in request.pods:
-        while heap and (used.get(heap[0][2], 0) + 1) * whole > ledger.spots[heap[0][2]].node.gpus:
-            heappop(heap)
-        if not heap:
-            return None
-        _, count, order = heap[0]
-        used[order] = used.get(order, 0) + 1
-        heapreplace(heap, (max(0, whole - (count - whole)), count - whole, order))
-    return frozenset(used)
+def _keep_out(ledger: Ledger, requests: Requests, reservations: list[Reservation]) -> None:
+    """Nobody who would not give way starts on kept nodes, nor takes what the project may have from one of its own before him.
 
-
-def _yielding(ledger: Ledger, reservation: Reservation) -> dict[str, list[Seat]]:
-    """Seats of the workloads that would give way, by workload."""
-    seats: dict[str, list[Seat]] = {}
-    for seat in ledger.seats.values():
-        if seat.rooms == BOTH and seat.workload.preemptible and seat.workload.id not in ledger.beneficiaries:
-            seats.setdefault(seat.workload.id, []).append(seat)
-    return {key: found for key, found in seats.items() if reservation.yields(found[0].workload, found)}
-
-
-def _keep_out(requests: Requests, reservations: list[Reservation]) -> None:
+    Of two who have waited long, the larger goes first, so that they never wait for each other.
+    """
+    everywhere = frozenset(range(len(ledger.spots)))
     narrowed: dict[tuple[int, frozenset[int]], Eligible] = {}
-    for waiting in requests.by_project.values():
-        for request in waiting:
-            keeping = [one for one in reservations if one.keeps_out(request)]
-            if keeping:
-                nodes = frozenset[int]().union(*(one.nodes for one in keeping))
-                key = (id(request.eligible), nodes)
-                if key not in narrowed:
-                    narrowed[key] = _without(request.eligible, nodes, len(requests.ledger.spots))
-                requests.narrow(request, narrowed[key], kept_for=keeping[0].request.workload)
+    least = min(one.size for one in reservations)
+    place = {one.request.workload.id: i for i, one in enumerate(reservations)}
+    for queue in requests.by_project.values():
+        at = 0
+        while at < len(queue):
+            request = queue[at]
+            at += 1
+            size = size_of(request.workload, ledger.smallest_gpu_mib)
+            if request.workload.preemptible and (request.surplus or size < least):
+                at = request.run_ends_at
+                continue
+            larger = reservations[: place.get(request.workload.id)]
+            keeping, nodes = _kept_from(request, size, larger, everywhere)
+            if keeping is None or not nodes:
+                continue
+            key = (id(request.eligible), nodes)
+            if key not in narrowed:
+                narrowed[key] = _without(request.eligible, nodes, len(ledger.spots))
+            requests.narrow(request, narrowed[key], kept_for=keeping.request.workload)
     requests.mark_runs()
+
+
+def _kept_from(
+    request: Request, size: int, reservations: list[Reservation], everywhere: frozenset[int]
+) -> tuple[Reservation | None, frozenset[int]]:
+    """The nodes it may not use, and for whom first of all."""
+    keeping = [one for one in reservations if one.keeps_out(request, size)]
+    for one in keeping:
+        if one.request.account is not request.account:
+            continue
+        if any(request.ask[r] > one.spare[r] for r in request.asked):
+            return one, everywhere
+        for r in request.asked:
+            one.spare[r] -= request.ask[r]
+    return (keeping[0] if keeping else None), frozenset[int]().union(*(one.nodes for one in keeping))
+
+
+def hold_back(requests: Requests, reservations: list[Reservation]) -> None:
+    """Who fills in takes what is free (that is done by now), but nobody is stopped or moved to make room for him on kept nodes.
+
+    In the project of one who has waited long, those behind him have nobody stopped or moved at all: its share is for him.
+    """
+    count = len(requests.ledger.spots)
+    everywhere = frozenset(range(count))
+    own = {one.request.workload.id for one in reservations}
+    narrowed: dict[tuple[int, frozenset[int]], Eligible] = {}
+    for name, queue in requests.by_project.items():
+        first = next((one.request for one in sorted(reservations, key=_place) if one.request.account.name == name), None)
+        others = [one for one in reservations if one.request.account.name != name and one.within_quota]
+        kept = frozenset[int]().union(*(one.nodes for one in others))
+        for request in queue if first or kept else ():
+            after = first is not None and (request.surplus or comes_before(first.workload, request.workload))
+            nodes, owner = (everywhere, first) if first and after else (kept, others[0].request if others else None)
+            if owner is None or request.workload.id in own:
+                continue
+            key = (id(request.eligible), nodes)
+            if key not in narrowed:
+                narrowed[key] = _without(request.eligible, nodes, count)
+            requests.narrow(request, narrowed[key], kept_for=owner.workload)
+    requests.mark_runs()
+
+
+def _place(one: Reservation) -> tuple[int, float, str]:
+    """In the queue of its project."""
+    workload = one.request.workload
+    return (-workload.priority, workload.created_at, workload.name)
 
 
 def _without(eligible: Eligible, nodes: frozenset[int], count: int) -> Eligible:
@@ -149,88 +305,6 @@ def _without(eligible: Eligible, nodes: frozenset[int], count: int) -> Eligible:
         return tuple(order in part and order not in nodes for order in range(count))
 
     return Eligible(mask(eligible), tuple(Eligible(mask(stage)) for stage in eligible.stages))
-
-
-def give_way(ledger: Ledger, reservations: list[Reservation]) -> None:
-    """Where what started behind a reservation is all that is in the way, as little of it as suffices stops."""
-    for reservation in reservations:
-        request = reservation.request
-        if is_placed(ledger, request):
-            continue
-        checkpoint = ledger.checkpoint()
-        chosen = _chosen(ledger, reservation)
-        ledger.rollback(checkpoint)
-        if chosen is not None:
-            _carry_out(ledger, reservation, chosen)
-
-
-def _chosen(ledger: Ledger, reservation: Reservation) -> list[list[Seat]] | None:
-    """Who gives way: what this plan started first, then the youngest; nobody who could have been left running."""
-    groups = sorted(_yielding(ledger, reservation).values(), key=_last_to_go, reverse=True)
-    checkpoint = ledger.checkpoint()
-    chosen: list[list[Seat]] = []
-    for group in groups:
-        if _suffices(ledger, reservation, chosen):
-            break
-        if _may_lose(ledger, reservation, [*chosen, group]):
-            chosen.append(group)
-    ledger.rollback(checkpoint)
-    if not _suffices(ledger, reservation, chosen):
-        return None
-    for group in sorted(chosen, key=_last_to_go):
-        rest = [one for one in chosen if one is not group]
-        if _suffices(ledger, reservation, rest):
-            chosen = rest
-    return chosen
-
-
-def _last_to_go(group: list[Seat]) -> tuple[bool, float, str]:
-    """Sorts the best protected first: what runs, then the older."""
-    return (group[0].started_now, group[0].workload.created_at, group[0].workload.name)
-
-
-def _suffices(ledger: Ledger, reservation: Reservation, groups: list[list[Seat]]) -> bool:
-    checkpoint = ledger.checkpoint()
-    for group in groups:
-        for seat in group:
-            ledger.vacate(seat)
-    request = reservation.request
-    allowed = limits.may_start(request) and _within_share(request) and _within_quota(request) >= reservation.within_quota
-    fits = allowed and fit(ledger, request)
-    ledger.rollback(checkpoint)
-    return fits
-
-
-def _may_lose(ledger: Ledger, reservation: Reservation, groups: list[list[Seat]]) -> bool:
-    """A reservation that ends beyond its quota pushes nobody below theirs."""
-    if reservation.within_quota:
-        return True
-    freed: dict[int, tuple[Account, int]] = {}
-    for group in groups:
-        account = ledger.projects.get(group[0].workload.project)
-        for one in account.path if account else ():
-            freed[id(one)] = (one, freed.get(id(one), (one, 0))[1] + sum(seat.amount[GPU] for seat in group))
-    mine = {id(account) for account in reservation.request.account.path}
-    return all(one.allocated[GPU] - amount >= one.quota[GPU] for key, (one, amount) in freed.items() if key not in mine)
-
-
-def _carry_out(ledger: Ledger, reservation: Reservation, groups: list[list[Seat]]) -> None:
-    request = reservation.request
-    waited = ledger.policy.reserve_after_s or 0.0
-    sentence = (
-        f"It gave way to {request.workload.name} of project {request.account.name}, for which these GPUs were kept: that had waited longer "
-        f"than {waited:.0f} s when this started behind it. It is queued again and keeps its place by age."
-    )
-    numbers = (("by", request.account.name), ("for", request.workload.name), ("reserve_after_s", int(waited)))
-    for group in groups:
-        for seat in group:
-            ledger.vacate(seat)
-    if not fit(ledger, request):
-        raise AssertionError(f"what gives way to {request.workload.name} does not make room")
-    for seat in (seat for group in groups for seat in group):
-        if not seat.started_now:
-            ledger.beneficiaries.add(request.workload.id)
-        ledger.record_stop(seat, Reason(ReasonCode.GAVE_WAY, sentence, numbers), request.workload.id)
 
 
 def kept_nodes(reservations: list[Reservation], ledger: Ledger) -> dict[str, tuple[str, ...]]:

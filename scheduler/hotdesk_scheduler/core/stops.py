@@ -6,7 +6,7 @@ from hotdesk_scheduler.core.choice import Search, Units
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import PodState, Workload
 from hotdesk_scheduler.core.plan import Stop
-from hotdesk_scheduler.core.quantities import GPU, UNLIMITED, amount_words, gpus
+from hotdesk_scheduler.core.quantities import GPU, MEMORY, RESOURCE_NAMES, UNLIMITED, amount_words, gpus
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.requests import Request
 from hotdesk_scheduler.core.victims import Unit
@@ -34,6 +34,7 @@ def commit_reclaim(search: Search, units: Units) -> None:
         numbers: dict[str, int | str] = {
             "by": mine.name,
             "for": request.workload.name,
+            "resource": RESOURCE_NAMES[r],
             "before": before[theirs.name],
             "after": theirs.allocated[r],
             "share": _finite(theirs.share[r]),
@@ -43,8 +44,8 @@ def commit_reclaim(search: Search, units: Units) -> None:
         }
         sentence = (
             f"Reclaimed by project {mine.name} for {request.workload.name}: {theirs.name} held {amount_words(before[theirs.name], r)}, "
-            f"may have {_may_have(theirs.share[r])} and goes back to {gpus(theirs.allocated[r])}; "
-            f"{mine.name} goes from {gpus(mine_before)} to {gpus(mine.allocated[r])} of the {_may_have(mine.share[r])} it may have. "
+            f"may have {_bare(theirs.share[r], r)} and goes back to {_bare(theirs.allocated[r], r)}; {mine.name} goes from "
+            f"{_bare(mine_before, r)} to {_bare(mine.allocated[r], r)} of the {_bare(mine.share[r], r)} it may have. "
             "It is queued again and keeps its place by age."
         )
         _record(ledger, unit, Reason(ReasonCode.RECLAIMED, sentence, tuple(sorted(numbers.items()))), request)
@@ -76,8 +77,9 @@ def _finite(amount: int) -> int | str:
     return "unlimited" if amount >= UNLIMITED else amount
 
 
-def _may_have(amount: int) -> str:
-    return gpus(amount)
+def _bare(amount: int, r: int) -> str:
+    """The amount without its unit."""
+    return str(amount) if r == MEMORY and amount < UNLIMITED else gpus(amount)
 
 
 def note_protection(ledger: Ledger, request: Request, units: Units | None) -> None:

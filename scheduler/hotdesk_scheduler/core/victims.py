@@ -95,12 +95,12 @@ class Pools:
 
     def _may_be_given_up(self, seat: Seat) -> bool:
         """A place kept since an earlier plan is not taken back (others stopped for it), but it goes with the rest of its workload."""
-        return seat.pod.state is PodState.PENDING and (seat.pod.nominated is None or seat.workload.id in self._seats)
+        return seat.pod.nominated is None or seat.workload.id in self._seats
 
     def _units_of(self, seats: list[Seat]) -> Iterator[Unit]:
         workload = seats[0].workload
         account = self.ledger.projects.get(workload.project)
-        if account is None or workload.id in self.ledger.beneficiaries:
+        if account is None or not self._may_go(workload):
             return
         seats = sorted(seats, key=lambda seat: (seat.rooms == LATER, seat.pod.index))
         done = sum(pod.state is PodState.SUCCEEDED for pod in workload.pods)
@@ -110,6 +110,10 @@ class Pools:
             before = self._unit(account, (seats.pop(),), surplus=True, before=before)
             yield before
         yield self._unit(account, tuple(seats), surplus=False, before=before)
+
+    def _may_go(self, workload: Workload) -> bool:
+        """Not who has others stopped or moved for it by this plan, nor who was moved himself."""
+        return workload.id not in self.ledger.beneficiaries and workload.id not in self.ledger.moved
 
     def _unit(self, account: Account, seats: tuple[Seat, ...], *, surplus: bool, before: Unit | None) -> Unit:
         workload = seats[0].workload
@@ -148,7 +152,7 @@ class Pools:
         units = self._units.get(project, ())
         ledger = self.ledger
         for i in range(self._first.get(project, 0), len(units)):
-            if units[i].workload.id not in ledger.beneficiaries and units[i].available(ledger):
+            if self._may_go(units[i].workload) and units[i].available(ledger):
                 yield units[i]
 
     def largest(self, project: str) -> int:

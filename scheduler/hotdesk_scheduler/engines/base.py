@@ -97,6 +97,9 @@ class Engine(Protocol):
 
     def snapshot(self) -> Snapshot: ...
 
+    def find(self, workload_id: str) -> Workload | None:
+        """A workload as the snapshot has it, without looking through all of them."""
+
     def changes(self) -> AsyncIterator[Change]:
         """Every change from now on; wakes the loop. May be called several times (each gets all)."""
 

@@ -83,6 +83,9 @@ class FakeEngine:
             )
         return self._snapshot
 
+    def find(self, workload_id: str) -> Workload | None:
+        return self._workloads.get(workload_id)
+
     async def changes(self) -> AsyncIterator[Change]:
         queue: asyncio.Queue[Change] = asyncio.Queue()
         self._listeners.append(queue)
@@ -251,10 +254,6 @@ class FakeEngine:
         """The pod's process vanishes without an exit record."""
         if _pod(self._workload(workload_id), index).state in HOLDING:
             self._end_pod(workload_id, index, PodState.LOST, None)
-
-    def find(self, workload_id: str) -> Workload | None:
-        """The workload as it stands, or None."""
-        return self._workloads.get(workload_id)
 
     def put_node(self, node: Node) -> None:
         self._nodes[node.name] = node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -17,8 +18,10 @@ from hotdesk_api.errors import Conflict, Refused
 from hotdesk_api.units import format_gpus
 
 from hotdesk_scheduler.core import explain
+from hotdesk_scheduler.core.displaced import Displaced
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.decisionlog.writer import DecisionLog
 from hotdesk_scheduler.engines.base import Engine
 from hotdesk_scheduler.metrics import Metrics
 from hotdesk_scheduler.records import Audit, Event, Records
@@ -29,7 +32,7 @@ from hotdesk_scheduler.service.hub import Hub
 from hotdesk_scheduler.service.loop import Loop
 from hotdesk_scheduler.service.submissions import Submissions
 from hotdesk_scheduler.service.verbs import Clock
-from hotdesk_scheduler.service.views import Entry, Views, reason_out
+from hotdesk_scheduler.service.views import Entry, Views, reason_of, reason_out
 from hotdesk_scheduler.service.workspaces import Patience, Workspaces
 
 log = logging.getLogger(__name__)
@@ -55,9 +58,11 @@ class Desk:
         patience: Patience | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         seed_marker: Path | None = None,
+        decision_log: DecisionLog | None = None,
     ) -> None:
         self.engine = engine
         self.records = records
+        self.decision_log = decision_log
         self.clock = clock
         self.feed = Feed()
         self.views = Views(engine)
@@ -71,6 +76,7 @@ class Desk:
             announce=self.announce,
             after_pass=self._after_pass,
             observe_s=self.metrics.observe_pass,
+            record=decision_log.add if decision_log else lambda cycle: None,
         )
         self.seed_marker = seed_marker
         self._submissions = Submissions(engine, clock=clock, new_id=new_id)
@@ -84,6 +90,8 @@ class Desk:
         """Read everything back; nothing is decided yet."""
         await self.engine.open()
         await self.records.open()
+        if self.decision_log is not None:  # after the engine: whose state directory it is, is settled by then
+            self.decision_log.open()
         self.refresh()
 
     async def start(self) -> None:
@@ -94,6 +102,8 @@ class Desk:
         self.feed.close()
         await self.workspaces.stop()
         await self.loop.stop()
+        if self.decision_log is not None:
+            await asyncio.to_thread(self.decision_log.close)
         await self.records.close()
         await self.engine.close()
 
@@ -136,7 +146,8 @@ class Desk:
 
     def problems(self) -> list[str]:
         """What /readyz shows; empty = all is well."""
-        return [problem for problem in (self.loop.problem, self.records.problem, self.workspaces.problem) if problem]
+        recording = self.decision_log.problem if self.decision_log else None
+        return [problem for problem in (self.loop.problem, self.records.problem, recording, self.workspaces.problem) if problem]
 
     # looking
 
@@ -326,6 +337,10 @@ def event_out(event: Event) -> models.EventOut:
     )
 
 
+def displaced_out(one: Displaced) -> models.Displaced:
+    return models.Displaced(name=one.name, project=one.project, reason=reason_of(one.reason))
+
+
 def explanation_out(found: explain.Explanation) -> models.Explanation:
     return models.Explanation(
         sentence=found.sentence,
@@ -338,8 +353,10 @@ def explanation_out(found: explain.Explanation) -> models.Explanation:
         fair_share_millis=found.fair_share_millis,
         used_millis=found.used_millis,
         asked_millis=found.asked_millis,
-        would_stop=list(found.would_stop),
+        would_stop=[displaced_out(one) for one in found.would_stop],
+        would_move=[displaced_out(one) for one in found.would_move],
         what_would_help=found.what_would_help,
+        left_s=found.left_s,
         queue_length=found.queue_length,
         held_by=dict(found.held_by),
         stopped=reason_out(found.stopped),

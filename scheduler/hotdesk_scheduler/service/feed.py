@@ -50,7 +50,8 @@ class Listener:
     async def take(self, timeout_s: float) -> list[bytes]:
         """What waits, oldest first; [] when nothing came in time."""
         try:
-            await asyncio.wait_for(self._wake.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
         except TimeoutError:
             return []
         self._wake.clear()

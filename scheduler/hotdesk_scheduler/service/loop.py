@@ -10,18 +10,21 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import invariants, lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.history import Usage
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import Policy, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Hold, Plan, Requeue
+from hotdesk_scheduler.core.stirring import Stirring
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, failure
 from hotdesk_scheduler.engines.base import Change, Engine
 from hotdesk_scheduler.records import Event
-from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Announce, Clock, Verbs, camel, find
+from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Announce, Clock, Verbs, camel
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ class BrokenPlan(Exception):
 
 
 class Loop:
-    """`holds` and `fair_shares` are of the last plan; `problem` says what is wrong with the last pass, if anything."""
+    """`holds`, `fair_shares` and `weights` are of the last plan; `problem` says what is wrong with the last pass, if anything."""
 
     def __init__(
         self,
@@ -52,6 +55,8 @@ class Loop:
         after_pass: Callable[[], None] = lambda: None,
         observe_s: Callable[[float], None] = lambda seconds: None,
         decide: Decide = decide,
+        record: Callable[[Cycle], None] = lambda cycle: None,
+        past: Callable[[Snapshot, float], Usage] = lambda snapshot, now: (),
     ) -> None:
         self._engine = engine
         self.policy = policy
@@ -61,7 +66,10 @@ class Loop:
         self._after_pass = after_pass
         self._observe_s = observe_s
         self._decide = decide
+        self._record = record
+        self._past = past
         self._learner = Learner()
+        self._stirring = Stirring()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._not_before: float | None = None
@@ -69,6 +77,7 @@ class Loop:
         self._last_pass_s = 0.0
         self.holds: dict[str, Hold] = {}
         self.fair_shares: dict[str, int] = {}
+        self.weights: dict[str, int] = {}
         self.problem: str | None = None
         self.passes = 0
         self.last_pass_at: float | None = None
@@ -105,7 +114,7 @@ class Loop:
         """What the engine saw happen, as an event of the workload."""
         if not change.sentence or change.kind not in TOLD:
             return
-        workload = find(self._engine.snapshot(), change.workload_id)
+        workload = self._engine.find(change.workload_id) if change.workload_id else None
         failed = change.kind in {"failed_verb", "lost"}
         log.log(logging.WARNING if failed else logging.INFO, "workload.%s workload=%s", change.kind, change.workload_id)
         self._announce(
@@ -137,7 +146,8 @@ class Loop:
                 await asyncio.sleep(back_off_s)
                 continue
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+                async with asyncio.timeout(pause_s):  # wait_for would swallow a stop() in the moment of a wake()
+                    await self._wake.wait()
             await asyncio.sleep(self._last_pass_s)  # at most half of the time is spent on deciding; the rest answers requests
 
     def _pause_s(self) -> float:
@@ -153,11 +163,10 @@ class Loop:
         self._verbs.next_round()
         await self._review()
         for _ in range(PLAN_ATTEMPTS):
-            snapshot = self.snapshot()
-            with collector.paused():
-                plan = self._decide(snapshot, self.policy, self._clock())
-                problems = invariants.check(snapshot, plan)
+            snapshot, now = self.snapshot(), self._clock()
+            plan, problems = self._planned(snapshot, now)
             if problems:
+                self._record(Cycle(DECIDE, snapshot, self.policy, now, plan, broken="; ".join(str(problem) for problem in problems)))
                 await self._give_up_kept_places(snapshot, "; ".join(str(problem) for problem in problems))
                 continue
             if self._engine.snapshot().version == plan.version:
@@ -165,15 +174,27 @@ class Loop:
         else:
             self._wake.set()  # it changes faster than it can be planned: look again at once, apply nothing that is stale
             return
+        self._record(Cycle(DECIDE, snapshot, self.policy, now, plan))
         self._note(plan, snapshot)
         for decision in plan.decisions:
-            await self._verbs.apply(decision, snapshot)
+            if not isinstance(decision, Hold):
+                await self._verbs.apply(decision, snapshot)
         self.passes += 1
         self.last_pass_at = self._clock()
         self._after_pass()
         took_s = time.perf_counter() - begun
         self._last_pass_s = min(took_s, MAX_BREATH_S) if took_s > SHORT_PASS_S else 0.0
         self._observe_s(took_s)
+
+    def _planned(self, snapshot: Snapshot, now: float) -> tuple[Plan, Sequence[object]]:
+        """The plan, and what the invariants have against it. What brings the core down is on record too."""
+        try:
+            with collector.paused():
+                plan = self._decide(snapshot, self.policy, now)
+                return plan, invariants.check(snapshot, plan)
+        except Exception as error:
+            self._record(Cycle(DECIDE, snapshot, self.policy, now, failure(error)))
+            raise
 
     async def _give_up_kept_places(self, snapshot: Snapshot, problems: str) -> None:
         """Without what earlier plans kept, the next one can do right; a broken plan is our fault. Raises BrokenPlan if nothing is kept."""
@@ -185,9 +206,9 @@ class Loop:
             await self._engine.nominate(workload_id, index, None)
 
     def snapshot(self) -> Snapshot:
-        """The engine's, with the mix of requests that the service has seen so far: what decisions and forecasts are made from."""
+        """The engine's, with the mix of requests seen so far and with past use: what decisions and forecasts are made from."""
         snapshot = self._engine.snapshot()
-        return replace(snapshot, mix=self._learner.look(snapshot.workloads))
+        return replace(snapshot, mix=self._learner.look(snapshot.workloads), usage=self._past(snapshot, self._clock()))
 
     def _note(self, plan: Plan, snapshot: Snapshot) -> None:
         """Remember holds and shares; a workload whose main reason changed gets an event."""
@@ -200,6 +221,7 @@ class Loop:
                 self._verbs.event(by_id[workload_id], "Waiting", hold.reason.sentence)
         self.holds = holds
         self.fair_shares = dict(plan.fair_shares)
+        self.weights = dict(plan.weights)
 
     async def _review(self) -> None:
         """Lifecycle's decisions until there are none left."""
@@ -208,13 +230,15 @@ class Loop:
             now = self._clock()
             snapshot = self._engine.snapshot()
             due = []
-            for decision in lifecycle.review(snapshot, self.policy, now):
+            reviewed = lifecycle.review(self._stirring.of(snapshot), self.policy, now)
+            for decision in reviewed:
                 if isinstance(decision, Requeue) and decision.not_before > now:
                     self._not_before = min(self._not_before or decision.not_before, decision.not_before)
                 else:
                     due.append(decision)
             if not due:
                 return
+            self._record(Cycle(REVIEW, snapshot, self.policy, now, reviewed))
             done = [await self._verbs.review(decision, snapshot, now) for decision in due]
             if not any(done):
                 return

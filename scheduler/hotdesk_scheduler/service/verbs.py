@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
@@ -44,6 +44,8 @@ class Verbs:
         self._wake = wake
         self._round = 0
         self._retries: dict[tuple[str, str, int | None], Retry] = {}
+        self._seen: Snapshot | None = None
+        self._by_id: dict[str, Workload] = {}
 
     def next_round(self) -> None:
         """Forget what did not fail again in the round that ends: it is done, or nobody wants it any more."""
@@ -97,12 +99,13 @@ class Verbs:
             error,
             exc_info=None if expected or not first else error,
         )
-        workload = find(self._engine.snapshot(), decision.workload_id)
+        workload = self._engine.find(decision.workload_id)
         if workload is not None and first:
             self.event(workload, "FailedVerb", f"Could not {verb.lower()} it: {error} It is tried again.", kind="Warning")
 
     async def _review_one(self, decision: LifecycleDecision, snapshot: Snapshot, now: float) -> None:
-        engine, planned, current = self._engine, find(snapshot, decision.workload_id), find(self._engine.snapshot(), decision.workload_id)
+        engine = self._engine
+        planned, current = self._of(snapshot).get(decision.workload_id), engine.find(decision.workload_id)
         if planned is None or current is None or current.phase is not planned.phase:
             self._wake()  # its owner was quicker; what is due now is seen by the next review
             return
@@ -126,8 +129,8 @@ class Verbs:
         """Carry out one decision, unless its pod is no longer what the plan was made for."""
         if isinstance(decision, Hold):
             return
-        planned = find_pod(snapshot, decision.workload_id, decision.index)
-        current = find_pod(self._engine.snapshot(), decision.workload_id, decision.index)
+        planned = pod_of(self._of(snapshot).get(decision.workload_id), decision.index)
+        current = pod_of(self._engine.find(decision.workload_id), decision.index)
         if planned is None or current is None or current.state is not planned.state:
             log.info("decision.stale workload=%s index=%s", decision.workload_id, decision.index)
             self._wake()
@@ -148,7 +151,7 @@ class Verbs:
             assert_never(decision)
 
     async def _start(self, decision: Start, now: float) -> None:
-        workload = find(self._engine.snapshot(), decision.workload_id)
+        workload = self._engine.find(decision.workload_id)
         if workload is None or workload.phase is not Phase.ACTIVE:
             self._wake()
             return
@@ -159,9 +162,15 @@ class Verbs:
     async def _stop(self, decision: Stop, snapshot: Snapshot, now: float) -> None:
         await self._engine.stop_pod(decision.workload_id, decision.index, decision.reason, decision.grace_s, now)
         log.info("workload.%s workload=%s index=%s by=%s", decision.reason.code, decision.workload_id, decision.index, decision.beneficiary)
-        workload = find(snapshot, decision.workload_id)
+        workload = self._of(snapshot).get(decision.workload_id)
         if workload is not None:
             self.event(workload, camel(decision.reason.code), decision.reason.sentence)
+
+    def _of(self, snapshot: Snapshot) -> Mapping[str, Workload]:
+        """The snapshot's workloads by id; all decisions of a pass are about the same one."""
+        if self._seen is not snapshot:
+            self._seen, self._by_id = snapshot, {workload.id: workload for workload in snapshot.workloads}
+        return self._by_id
 
     def event(self, workload: Workload, reason: str, message: str, *, kind: str = "Normal") -> None:
         self._announce(
@@ -183,10 +192,5 @@ def camel(words: str) -> str:
     return "".join(word.capitalize() for word in words.split("_"))
 
 
-def find(snapshot: Snapshot, workload_id: str | None) -> Workload | None:
-    return next((workload for workload in snapshot.workloads if workload.id == workload_id), None)
-
-
-def find_pod(snapshot: Snapshot, workload_id: str, index: int) -> Pod | None:
-    workload = find(snapshot, workload_id)
+def pod_of(workload: Workload | None, index: int) -> Pod | None:
     return None if workload is None else next((pod for pod in workload.pods if pod.index == index), None)

@@ -36,8 +36,12 @@ def when(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
+def reason_of(reason: Reason) -> ReasonOut:
+    return ReasonOut(code=reason.code.value, sentence=reason.sentence, numbers=dict(reason.numbers))
+
+
 def reason_out(reason: Reason | None) -> ReasonOut | None:
-    return None if reason is None else ReasonOut(code=reason.code.value, sentence=reason.sentence, numbers=dict(reason.numbers))
+    return None if reason is None else reason_of(reason)
 
 
 def type_name(workload: Workload) -> str:

@@ -159,7 +159,8 @@ class Workspaces:
                 log.exception("workspaces.reconcile_failed")
                 self.problem = f"Workspaces could not be compared with the hub: {error}"
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._patience.poll_s)
+                async with asyncio.timeout(self._patience.poll_s):  # wait_for would swallow a stop() in the moment of a wake()
+                    await self._wake.wait()
 
     def _complain(self, sentence: str) -> None:
         if self.problem != sentence:

@@ -123,6 +123,9 @@ class LocalEngine:
             )
         return self._snapshot
 
+    def find(self, workload_id: str) -> Workload | None:
+        return self._state.workloads.get(workload_id)
+
     def changes(self) -> AsyncIterator[Change]:
         return self._journal.listen()
 

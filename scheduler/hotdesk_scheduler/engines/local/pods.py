@@ -366,7 +366,8 @@ class Pods:
 def outcome(pod: Pod, record: Exit | None, *, error: str = "") -> tuple[PodState, Reason | None]:
     """The state of a pod that has ended, and the reason it carries from then on."""
     if error and pod.state is not PodState.RELEASING:
-        return PodState.FAILED, Reason(ReasonCode.ENGINE_ERROR, error)
+        missing = record is not None and bool(record.error)  # the program or the working directory is not there
+        return PodState.FAILED, Reason(ReasonCode.IMAGE_OR_VOLUME_ERROR if missing else ReasonCode.ENGINE_ERROR, error)
     if pod.state is PodState.RELEASING:
         done = record is not None and not record.stopped and record.exit_code == 0  # it was done before it heard of the stop
         return (PodState.SUCCEEDED if done else PodState.STOPPED), pod.stop_reason

@@ -1,0 +1,130 @@
+"""One question to the core and its answer, and how both are written: JSON of the core's own values, made by pydantic.
+
+What is written of an answer is what is compared byte for byte: decisions in the order taken, the queue in its order with the
+reason of each hold, and the fair shares. What the core never reads (commands, environment, tokens) cannot get here: no snapshot has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter
+
+from hotdesk_scheduler.core.advice import Advice
+from hotdesk_scheduler.core.model import Policy, Snapshot
+from hotdesk_scheduler.core.plan import Decision, Finish, Hold, LifecycleDecision, Move, Nominate, Plan, Remove, Requeue, Start, Stop
+from hotdesk_scheduler.core.reasons import Reason
+
+FORMAT = 1
+"""In the head of every segment. It goes up whenever an older `replay` would read a newer log wrongly."""
+
+Json = dict[str, Any]
+
+DECIDE, REVIEW = "decide", "review"
+KEYS = {"nodes": "name", "departments": "name", "projects": "name", "workloads": "id"}
+"""Parts of a snapshot that are written as what changed, by this key; every other part is written whole when it changes."""
+
+_hints = get_type_hints(Snapshot)
+PARTS: dict[str, TypeAdapter[Any]] = {item.name: TypeAdapter(_hints[item.name]) for item in fields(Snapshot) if item.name != "version"}
+POLICY = TypeAdapter(Policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a hold says, without its place in the queue."""
+
+    reason: Reason
+    helps: tuple[Advice, ...] = ()
+
+
+TOLD = TypeAdapter(Told)
+KINDS: dict[str, type] = {
+    "start": Start, "stop": Stop, "move": Move, "nominate": Nominate, "requeue": Requeue, "finish": Finish, "remove": Remove,
+}  # fmt: skip
+_NAMES = {kind: name for name, kind in KINDS.items()}
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What was asked, and the answer: a plan, lifecycle's decisions, or the sentence of what went wrong in the core.
+
+    `broken`: what the invariants had against the plan, so that nothing of it was applied.
+    """
+
+    step: str
+    snapshot: Snapshot
+    policy: Policy
+    now: float
+    answer: Plan | tuple[LifecycleDecision, ...] | str
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer in plain JSON values. `holds` are by workload id, in the order of the queue."""
+
+    decisions: tuple[Json, ...] = ()
+    holds: Mapping[str, Json] = field(default_factory=dict)
+    fair_shares: tuple[tuple[str, int], ...] = ()
+    error: str = ""
+
+    def text(self) -> bytes:
+        """The canonical bytes: equal answers have equal ones."""
+        whole = [self.decisions, list(self.holds.items()), self.fair_shares, self.error]
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def split(plan: Plan) -> tuple[list[Decision], list[Hold]]:
+    """What a plan changes, and what it says of the queue, each in its order."""
+    changes: list[Decision] = []
+    holds: list[Hold] = []
+    for decision in plan.decisions:
+        if isinstance(decision, Hold):
+            holds.append(decision)
+        else:
+            changes.append(decision)
+    return changes, holds
+
+
+def decision_text(decision: Decision | LifecycleDecision) -> bytes:
+    """A decision other than a hold as JSON, its kind first."""
+    name = _NAMES[type(decision)]
+    return b'{"kind":"%s",%s' % (name.encode(), _ADAPTERS[name].dump_json(decision, exclude_defaults=True)[1:])
+
+
+def decision_from(body: Json) -> Decision | LifecycleDecision:
+    """Raises ValueError for what is no decision."""
+    adapter = _ADAPTERS.get(body.get("kind", ""))
+    if adapter is None:
+        raise ValueError(f"there is no decision {body.get('kind')!r}")
+    found: Decision | LifecycleDecision = adapter.validate_python({name: value for name, value in body.items() if name != "kind"})
+    return found
+
+
+def told_text(hold: Hold) -> bytes:
+    return TOLD.dump_json(Told(hold.reason, hold.helps), exclude_defaults=True)
+
+
+def plain(answer: Plan | Iterable[LifecycleDecision] | str) -> Answer:
+    """An answer of the core in the form of the log."""
+    if isinstance(answer, str):
+        return Answer(error=answer)
+    if not isinstance(answer, Plan):
+        return Answer(tuple(json.loads(decision_text(decision)) for decision in answer))
+    changes, holds = split(answer)
+    told: dict[tuple[int, int], Json] = {}  # equal requests share their reason: it is written once
+    for hold in holds:
+        key = (id(hold.reason), id(hold.helps))
+        if key not in told:
+            told[key] = json.loads(told_text(hold))
+    by_id = {hold.workload_id: told[id(hold.reason), id(hold.helps)] for hold in holds}
+    return Answer(tuple(json.loads(decision_text(decision)) for decision in changes), by_id, answer.fair_shares)
+
+
+def failure(error: Exception) -> str:
+    """A crash of the core as its answer."""
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,141 @@
+"""Cycles as lines of JSON, each only what differs from the line before it; the first says everything.
+
+    {"step": "decide", "now": 1.5, "version": 7, "workloads": {"put": [...], "gone": ["id"]}, "projects": …, "mix": …, "policy": …,
+     "decisions": [{"kind": "start", …}], "queue": [[0, 5], "id", [6, 90]], "holds": [{"reason": …, "helps": …, "at": [[0, 3]]}],
+     "fair_shares": [["a", 1000]]}
+
+`queue` builds the new order from runs [first, length] of the order before and from ids that are new; without it the order is the
+same. `holds` gives the places (runs again, in the new order) whose reason is new; all others keep theirs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from hotdesk_scheduler.core.model import Policy, Snapshot
+from hotdesk_scheduler.core.plan import Hold, Plan
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, KEYS, PARTS, POLICY, Cycle, decision_text, split, told_text
+
+AT_ONCE = 500
+"""So many values are written in one go; between them other threads may run."""
+
+
+def runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Ascending neighbours as [first, length]: 0, 1, 2, 7 -> [[0, 3], [7, 1]]."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][0] + found[-1][1]:
+            found[-1][1] += 1
+        else:
+            found.append([number, 1])
+    return found
+
+
+class Encoder:
+    """Remembers what it wrote last."""
+
+    def __init__(self) -> None:
+        self._keyed: dict[str, dict[str, Any]] = {name: {} for name in KEYS}
+        self._whole: dict[str, Any] = {}
+        self._policy: Policy | None = None
+        self._holds: dict[str, Hold] = {}
+        self._places: dict[str, int] = {}
+        self._fair: tuple[tuple[str, int], ...] = ()
+        self._is_first = True
+
+    def line(self, cycle: Cycle, *, skipped: int = 0) -> bytes:
+        """The line of a cycle, with its line feed; empty if nothing changed and nothing was decided."""
+        parts = [*self._asked(cycle), *self._answered(cycle)]
+        if skipped:
+            parts.append(b'"skipped":%d' % skipped)
+        if not parts and not self._is_first:
+            return b""
+        self._is_first = False
+        head = json.dumps({"step": cycle.step, "now": cycle.now, "version": cycle.snapshot.version}).encode()
+        return b",".join([head[:-1], *parts]) + b"}\n"
+
+    def _asked(self, cycle: Cycle) -> Iterator[bytes]:
+        for name in PARTS:
+            if name in KEYS:
+                yield from self._keyed_part(name, cycle.snapshot)
+            elif cycle.step == DECIDE:  # lifecycle reads nothing else
+                yield from self._whole_part(name, cycle.snapshot)
+        if cycle.policy != self._policy:
+            self._policy = cycle.policy
+            yield b'"policy":' + POLICY.dump_json(cycle.policy)
+
+    def _whole_part(self, name: str, snapshot: Snapshot) -> Iterator[bytes]:
+        value = getattr(snapshot, name)
+        before = self._whole.get(name)
+        if value is before or value == before:
+            return
+        self._whole[name] = value
+        yield b'"%s":%s' % (name.encode(), PARTS[name].dump_json(value, exclude_defaults=True))
+
+    def _keyed_part(self, name: str, snapshot: Snapshot) -> Iterator[bytes]:
+        before, key, values = self._keyed[name], KEYS[name], getattr(snapshot, name)
+        put = []
+        for value in values:
+            old = before.get(getattr(value, key))
+            if old is not value:
+                before[getattr(value, key)] = value
+                if old != value:
+                    put.append(value)
+        gone = sorted(before.keys() - {getattr(value, key) for value in values}) if len(before) > len(values) else []
+        for old_key in gone:
+            del before[old_key]
+        if put or gone:
+            chunks = [PARTS[name].dump_json(tuple(put[i : i + AT_ONCE]), exclude_defaults=True)[1:-1] for i in range(0, len(put), AT_ONCE)]
+            yield b'"%s":{"put":[%s],"gone":%s}' % (name.encode(), b",".join(chunks), json.dumps(gone).encode())
+
+    def _answered(self, cycle: Cycle) -> Iterator[bytes]:
+        if cycle.broken:
+            yield b'"broken":' + json.dumps(cycle.broken).encode()
+        if isinstance(cycle.answer, str):
+            yield b'"error":' + json.dumps(cycle.answer).encode()
+        elif isinstance(cycle.answer, Plan):
+            changes, holds = split(cycle.answer)
+            if changes:
+                yield b'"decisions":[%s]' % b",".join(map(decision_text, changes))
+            yield from self._queue(holds)
+            if cycle.answer.fair_shares != self._fair:
+                self._fair = cycle.answer.fair_shares
+                yield b'"fair_shares":' + json.dumps(self._fair).encode()
+        elif cycle.answer:
+            yield b'"decisions":[%s]' % b",".join(map(decision_text, cycle.answer))
+
+    def _queue(self, holds: Sequence[Hold]) -> Iterator[bytes]:
+        """The order, then what is told differently than before, equal reasons together."""
+        places = {hold.workload_id: place for place, hold in enumerate(holds)}
+        if list(places) != list(self._places):
+            yield b'"queue":' + json.dumps(self._order(places), separators=(",", ":")).encode()
+        same: dict[tuple[int, int, int, int], bool] = {}
+        told: dict[tuple[int, int], tuple[Hold, list[int]]] = {}
+        for place, hold in enumerate(holds):
+            old = self._holds.get(hold.workload_id)
+            if old is not None:
+                pair = (id(old.reason), id(old.helps), id(hold.reason), id(hold.helps))
+                if pair not in same:
+                    same[pair] = old.reason == hold.reason and old.helps == hold.helps
+                if same[pair]:
+                    continue
+            told.setdefault((id(hold.reason), id(hold.helps)), (hold, []))[1].append(place)
+        if told:
+            texts = (b'%s,"at":%s}' % (told_text(hold)[:-1], json.dumps(runs(at)).encode()) for hold, at in told.values())
+            yield b'"holds":[%s]' % b",".join(texts)
+        self._places = places
+        self._holds = {hold.workload_id: hold for hold in holds}
+
+    def _order(self, places: dict[str, int]) -> list[Any]:
+        order: list[Any] = []
+        for workload_id in places:
+            before = self._places.get(workload_id)
+            if before is None:
+                order.append(workload_id)
+            elif order and isinstance(order[-1], list) and before == order[-1][0] + order[-1][1]:
+                order[-1][1] += 1
+            else:
+                order.append([before, 1])
+        return order
