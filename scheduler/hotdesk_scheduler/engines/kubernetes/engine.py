@@ -135,6 +135,10 @@ class KubernetesEngine:
     def snapshot(self) -> Snapshot:
         return self._book.snapshot()
 
+    def find(self, workload_id: str) -> Workload | None:
+        entry = self._book.entries.get(workload_id)
+        return entry.workload if entry else None
+
     def changes(self) -> AsyncIterator[Change]:
         return self._book.listen()
 

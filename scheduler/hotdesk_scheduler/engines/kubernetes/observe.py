@@ -148,7 +148,7 @@ def _moved_away(status: Json) -> Reason | None:
 def _cannot_start(waiting: Json) -> Reason:
     text = waiting.get("message") or waiting["reason"]
     what = "Its image cannot be had" if "Image" in waiting["reason"] else "Its container cannot be started"
-    return Reason(ReasonCode.ENGINE_ERROR, f"{what} ({waiting['reason']}): {text}"[:500])
+    return Reason(ReasonCode.IMAGE_OR_VOLUME_ERROR, f"{what} ({waiting['reason']}): {text}"[:500])
 
 
 def _told(sentence: str) -> Reason:

@@ -43,7 +43,7 @@ def refused(pod: Pod, sentence: str, now: float) -> Pod:
 
 def is_stuck(pod: Pod) -> bool:
     """It is taken down because it could not start, which counts as a failure and not as a stop of ours."""
-    return pod.state is PodState.RELEASING and pod.stop_reason is not None and pod.stop_reason.code is ReasonCode.ENGINE_ERROR
+    return pod.state is PodState.RELEASING and pod.stop_reason is not None and pod.stop_reason.code is ReasonCode.IMAGE_OR_VOLUME_ERROR
 
 
 def _gone(pod: Pod, now: float) -> Pod:
