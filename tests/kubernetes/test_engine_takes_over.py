@@ -125,6 +125,40 @@ async def test_a_replica_takes_over_from_one_that_was_killed_when_its_lease_has_
         await kube.run(workload_id)
 
 
+async def test_the_pod_of_the_leader_is_marked_as_long_as_it_leads(kube: Kube) -> None:
+    path = f"/api/v1/namespaces/{kube.namespace}/pods"
+    meta = {"name": "scheduler-0", "labels": {"hotdesk.io/leads": "true"}}
+    await eventually_account(kube)
+    containers = [{"name": "main", "image": "x"}]
+    await kube.api.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers}})
+
+    async def leads() -> str | None:
+        labels = (await kube.api.get(f"{path}/scheduler-0"))["metadata"].get("labels", {})
+        return labels.get("hotdesk.io/leads")
+
+    waiting = KubernetesEngine(replace(kube.config, pod="scheduler-0"))
+    opening = asyncio.create_task(waiting.open())
+    for _ in range(200):
+        if await leads() is None:
+            break
+        await asyncio.sleep(0.05)
+    assert await leads() is None
+    assert not opening.done()
+    await kube.engine.close()
+    await asyncio.wait_for(opening, 30)
+    assert await leads() == "true"
+    await waiting.close()
+    assert await leads() is None
+    kube.engine = KubernetesEngine(kube.config)
+    await kube.engine.open()
+
+
+async def eventually_account(kube: Kube) -> None:
+    """Pods are refused before their namespace has one."""
+    while not (await kube.api.get(f"/api/v1/namespaces/{kube.namespace}/serviceaccounts"))["items"]:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
 async def test_one_who_lost_the_lease_knows_and_does_nothing_more(kube: Kube) -> None:
     workload_id = await kube.submit("job")
     lease = _lease(kube)

@@ -22,7 +22,7 @@ from hotdesk_scheduler.core.displaced import Displaced
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
-from hotdesk_scheduler.engines.base import Engine
+from hotdesk_scheduler.engines.base import Engine, Mirror
 from hotdesk_scheduler.metrics import Metrics
 from hotdesk_scheduler.records import Audit, Event, Records
 from hotdesk_scheduler.service import specs
@@ -59,10 +59,12 @@ class Desk:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         seed_marker: Path | None = None,
         decision_log: DecisionLog | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         self.engine = engine
         self.records = records
         self.decision_log = decision_log
+        self._mirror = mirror
         self.clock = clock
         self.feed = Feed()
         self.views = Views(engine)
@@ -118,6 +120,8 @@ class Desk:
 
     def _after_pass(self) -> None:
         """Views are made when somebody looks or listens: a queue that moves up renews all of its places."""
+        if self._mirror is not None:
+            self._mirror.show_holds({workload_id: hold.reason for workload_id, hold in self.loop.holds.items()})
         if len(self.feed):
             self.refresh()
         else:
@@ -125,6 +129,8 @@ class Desk:
 
     def announce(self, event: Event) -> None:
         self.records.add(event)
+        if self._mirror is not None and event.workload_id is not None:
+            self._mirror.show_event(event.workload_id, event.type, event.reason, event.message)
         entry = self.views.get(event.workload_id) if event.workload_id else None
         kind = entry.view.kind if entry else None
         self.feed.event(self.engine.snapshot().version, event_out(event), workload_kind=kind)

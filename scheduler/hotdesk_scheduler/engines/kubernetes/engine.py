@@ -37,6 +37,7 @@ from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, P
 from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, nodes, objects, resources
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.events import Events
 from hotdesk_scheduler.engines.kubernetes.intake import Intake, Resolve
 from hotdesk_scheduler.engines.kubernetes.lease import Lease, Terms
 from hotdesk_scheduler.engines.kubernetes.pods import Pods
@@ -44,6 +45,7 @@ from hotdesk_scheduler.engines.kubernetes.resources import Held
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
+LEADS_LABEL = "hotdesk.io/leads"
 _ID = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$")
 
 
@@ -51,11 +53,12 @@ _ID = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$")
 class KubernetesConfig:
     """`namespace`: where Hotdesk itself is installed, with projects, departments and lease. `prefix` + project: where workloads live.
 
-    `resolve` says what a Workload comes to that somebody wrote by hand (service/specs.py).
+    `pod`: the one this process runs in, if it does. `resolve` says what a Workload comes to that somebody wrote by hand (service/specs.py).
     """
 
     namespace: str = "hotdesk"
     prefix: str = "hotdesk-"
+    pod: str | None = None
     kubeconfig: Path | None = None
     context: str | None = None
     terms: Terms = field(default_factory=Terms)
@@ -73,6 +76,7 @@ class KubernetesEngine:
         self.pod_environment: Callable[[Workload], Mapping[str, str]] = lambda workload: {}
         self._book = Book(version=int(time.time() * 1000))
         self._is_closed = False
+        self._opening: Intake | None = None
 
     async def open(self) -> None:
         self._api = await Api.connect(self.config.kubeconfig, self.config.context)
@@ -83,7 +87,7 @@ class KubernetesEngine:
             await self._take_lease()
             self._saving = Saving(self._api, note=self._note, is_over=self._is_over)
             self._pods = Pods(self._api, self._book, self._saving, variables=self._variables, is_over=self._is_over)
-            self._intake = Intake(
+            self._intake = self._opening = Intake(
                 self._api,
                 self._book,
                 self._pods,
@@ -94,23 +98,41 @@ class KubernetesEngine:
                 node_patience_s=self.config.node_patience_s,
             )
             await self._intake.start()
+            self._events = Events(self._api)
         except (ApiError, TimeoutError) as error:
-            await self._api.close()
-            raise Unavailable(
-                f"The cluster could not be read: {error}", next_step="See that its API server answers, and what it may do."
-            ) from error
+            await self._let_go()
+            next_step = "See that its API server answers, and what this account may do there."
+            raise Unavailable(f"The cluster could not be read: {error}", next_step=next_step) from error
         except BaseException:
-            await self._api.close()
+            await self._let_go()
             raise
 
+    async def _let_go(self) -> None:
+        """Of what could be had of an opening that did not succeed."""
+        self._is_closed = True
+        if self._opening is not None:
+            await self._opening.stop()
+        await self._lease.give_up()
+        await self._api.close()
+
     async def _take_lease(self) -> None:
+        """Marked while it leads: the Service of the installation sends requests to the pod with that label."""
+        await self._mark(False)
         await self._lease.take()
+        await self._mark(True)
+
+    async def _mark(self, leads: bool) -> None:
+        if self.config.pod is not None:
+            await objects.label_pod(self._api, self.config.namespace, self.config.pod, {LEADS_LABEL: "true" if leads else None})
 
     async def close(self) -> None:
+        await self._events.close()
         await self._intake.stop()
         await self._pods.close()
         await self._saving.close()
         self._is_closed = True
+        with contextlib.suppress(ApiError):
+            await self._mark(False)
         await self._lease.give_up()
         self._book.close()
         await self._api.close()
@@ -134,6 +156,20 @@ class KubernetesEngine:
 
     def snapshot(self) -> Snapshot:
         return self._book.snapshot()
+
+    def show_holds(self, reasons: Mapping[str, Reason]) -> None:
+        """In the condition `Scheduled`; written again only when the main reason is another one."""
+        for workload_id, entry in self._book.entries.items():
+            reason = reasons.get(workload_id)
+            if (entry.hold.code if entry.hold else None) is not (reason.code if reason else None):
+                entry.hold = reason
+                if reason is not None:
+                    self._saving.soon(entry)
+
+    def show_event(self, workload_id: str, kind: str, reason: str, sentence: str) -> None:
+        entry = self._book.entries.get(workload_id)
+        if entry is not None and not self._is_over():
+            self._events.add(entry, kind, reason, sentence)
 
     def find(self, workload_id: str) -> Workload | None:
         entry = self._book.entries.get(workload_id)

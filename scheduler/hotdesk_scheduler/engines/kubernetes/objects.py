@@ -137,3 +137,8 @@ async def remove_workload(api: Api, namespace: str, name: str, uid: str) -> None
     except ApiError as error:
         if error.status not in (404, 409):
             raise
+
+
+async def label_pod(api: Api, namespace: str, name: str, labels: dict[str, str | None]) -> None:
+    """None takes a label away."""
+    await api.merge(f"/api/v1/namespaces/{namespace}/pods/{name}", {"metadata": {"labels": labels}})
