@@ -86,7 +86,7 @@ def test_submitted_over_rest_it_runs_in_a_pod_waits_with_its_reason_and_is_delet
 
     def told() -> bool:
         condition = cluster.get("workload", "too-much", "-n", there).get("status", {}).get("conditions", [{}])[0]
-        return condition.get("status") == "False" and condition.get("message") == sentence.sentence
+        return bool(condition.get("status") == "False" and condition.get("message") == sentence.sentence)
 
     until(told, "the condition saying why")
     until(lambda: "Scheduled" in cluster.kubectl("describe", "workload", "eight", "-n", there), "the event")

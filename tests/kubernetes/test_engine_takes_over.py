@@ -134,7 +134,7 @@ async def test_the_pod_of_the_leader_is_marked_as_long_as_it_leads(kube: Kube) -
 
     async def leads() -> str | None:
         labels = (await kube.api.get(f"{path}/scheduler-0"))["metadata"].get("labels", {})
-        return labels.get("hotdesk.io/leads")
+        return "true" if labels.get("hotdesk.io/leads") == "true" else None
 
     waiting = KubernetesEngine(replace(kube.config, pod="scheduler-0"))
     opening = asyncio.create_task(waiting.open())

@@ -26,7 +26,7 @@ def read_node(item: Json) -> Node:
     conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
     return Node(
         name=meta["name"],
-        gpus=int(there.get(GPU, 0)),
+        gpus=int(amount(there.get(GPU, 0))),
         gpu_memory_mib=_number(labels.get(_MEMORY)),
         cpu_millis=cpu_millis(there.get("cpu", 0)),
         memory_mib=int(amount(there.get("memory", 0)) // 2**20),
@@ -35,7 +35,7 @@ def read_node(item: Json) -> Node:
         pool=_first(labels, POOL_LABELS) or "default",
         labels=labels,
         taints=_taints(spec),
-        max_pods=int(there["pods"]) if "pods" in there else None,
+        max_pods=int(amount(there["pods"])) if "pods" in there else None,
         ready=conditions.get("Ready") == "True",
         simulated=_PLAYED in (meta.get("annotations") or {}),
     )

@@ -12,7 +12,7 @@ from typing import Any
 from hotdesk_scheduler.core.model import Resources
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
-from hotdesk_scheduler.engines.kubernetes.quantity import cpu_millis, memory_mib
+from hotdesk_scheduler.engines.kubernetes.quantity import amount, cpu_millis, memory_mib
 from hotdesk_scheduler.engines.kubernetes.resources import ID_LABEL
 
 INDEX_LABEL = "hotdesk.io/pod-index"
@@ -167,4 +167,4 @@ def requested(spec: Json) -> Resources:
 def _amounts(container: Json) -> tuple[int, int, int]:
     resources: dict[str, Any] = container.get("resources") or {}
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return int(asked.get(GPU, 0)), cpu_millis(asked.get("cpu", 0)), memory_mib(asked.get("memory", 0))
+    return int(amount(asked.get(GPU, 0))), cpu_millis(asked.get("cpu", 0)), memory_mib(asked.get("memory", 0))

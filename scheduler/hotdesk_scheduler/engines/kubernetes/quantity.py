@@ -14,7 +14,7 @@ _SUFFIXES = {
 def amount(text: object) -> Decimal:
     """Raises ValueError if it is no quantity."""
     said = str(text).strip()
-    number = said.rstrip("numkMGTPEi")
+    number = said.rstrip("numkKMGTPEi")
     try:
         return Decimal(number) * _SUFFIXES[said[len(number) :]]
     except (InvalidOperation, KeyError):
