@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # ships no types
 from cluster.running import Cluster
 from helm_chart import CHART, LEAST, ChartError, Json, helm, only, render, why_no_helm
+from hotdesk_scheduler.settings import Settings, variable_of
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
 
@@ -162,3 +164,10 @@ def test_no_secret_is_in_the_pods_command_or_variables() -> None:
         assert "secretKeyRef" in given[name]["valueFrom"]
     assert container["args"] == ["serve"]
     assert given["HOTDESK_SEED_PROJECTS"]["value"] == "team-a=4,team-b=2.5"
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_every_variable_is_a_setting_of_the_scheduler(case: str) -> None:
+    container = only(render(MATRIX[case]), "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    known = {variable_of(item.name) for item in fields(Settings)}
+    assert {item["name"] for item in container["env"]} - known == set()

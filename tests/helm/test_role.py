@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -34,7 +35,8 @@ async def limited(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Kube]:
     try:
         rights = [item for item in render(LEAST, namespace=world.namespace) if item["kind"] in _RIGHTS]
         cluster.apply(*rights, namespace=world.namespace)
-        world.config = replace(world.config, kubeconfig=_kubeconfig_of(cluster, world.namespace, tmp_path))
+        limits = _kubeconfig_of(cluster, world.namespace, tmp_path)
+        world.config = replace(world.config, kubeconfig=limits, pod=await _own_pod(world))
         world.engine = KubernetesEngine(world.config)
         await world.engine.open()
         try:
@@ -45,6 +47,15 @@ async def limited(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Kube]:
         await world.clean_up()
         for kind in ("clusterrole", "clusterrolebinding"):
             cluster.kubectl("delete", kind, f"{world.namespace}:rel-hotdesk", "--ignore-not-found", "--wait=false")
+
+
+async def _own_pod(world: Kube) -> str:
+    """What the scheduler would run in, for it to mark."""
+    spec = {"containers": [{"name": "scheduler", "image": "x"}]}
+    await world.api.create(
+        f"/api/v1/namespaces/{world.namespace}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own"}, "spec": spec}
+    )
+    return "own"
 
 
 def _kubeconfig_of(cluster: Cluster, namespace: str, folder: Path) -> Path:
@@ -85,6 +96,11 @@ async def _do_everything(world: Kube) -> None:
         await world.until(job, PodState.STOPPED)
         await engine.forget(job)
     await _adopt(world)
+    engine.show_event("id-adopted", "Normal", "Scheduled", "It runs.")
+    for _ in range(300):
+        if (await world.api.get(f"/api/v1/namespaces/{world.namespace}-team-a/events"))["items"]:
+            break
+        await asyncio.sleep(0.05)
     await world.restart()
 
 

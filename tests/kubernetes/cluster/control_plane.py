@@ -68,6 +68,12 @@ class ControlPlane:
         ]
         self.processes.start("kwok", [*kwok_command(self.kubeconfig), *serving])
 
+    def start_scheduler(self) -> None:
+        """Kubernetes' own, for pods that name none: the chart's."""
+        self.issue("scheduler", "system:kube-scheduler")
+        settings = [f"--kubeconfig={self.state / 'scheduler.kubeconfig'}", "--leader-elect=false", "--secure-port=0"]
+        self.processes.start("kube-scheduler", [str(path_of("kube-scheduler")), *settings])
+
     def is_ready(self) -> bool:
         return self._kubectl("get", "--raw", "/readyz")
 

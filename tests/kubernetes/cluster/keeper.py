@@ -54,6 +54,7 @@ class _Own:
         self._plane.start()
         self._plane.start_kwok()
         if self._node:
+            self._plane.start_scheduler()
             self._node.start()
 
     def stop(self) -> None:

@@ -55,6 +55,7 @@ PROGRAMS = (
     ),
     Program("kubelet", f"{_COMMANDS}/kubelet", 2),
     Program("kube-proxy", f"{_COMMANDS}/kube-proxy", 2),
+    Program("kube-scheduler", f"{_COMMANDS}/kube-scheduler", 2),
     Program("fakegpu", "./fakegpu", 2),
     Program("helm", "helm.sh/helm/v4/cmd/helm", 3),
 )

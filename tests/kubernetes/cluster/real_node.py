@@ -10,11 +10,12 @@ import shutil
 import signal
 import subprocess
 import time
+import uuid
 from pathlib import Path
 from typing import IO
 
 from cluster.control_plane import ControlPlane
-from cluster.images import BUSYBOX, test_images, write
+from cluster.images import BUSYBOX, Image, test_images, write
 from cluster.leftovers import end_containers, processes
 from cluster.processes import DidNotStartError
 from cluster.programs import path_of
@@ -42,6 +43,23 @@ def why_no_node() -> str | None:
     if any(Path(command.split(" ")[0]).name == "kubelet" and "/hotdesk-kube-" not in command for _, command in processes()):
         return "a kubelet of somebody else runs on this machine"
     return None
+
+
+def import_image(folder: Path, image: Image) -> None:
+    """Onto the node of the cluster in `folder`, as if it had been pulled."""
+    archive = folder / f"{uuid.uuid4().hex[:8]}.tar"
+    try:
+        write(image, archive)
+        command = _ctr_command(folder, "image", "import", str(archive))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    finally:
+        archive.unlink(missing_ok=True)
+    if done.returncode:
+        raise DidNotStartError(f"containerd refused {image.name}: {done.stderr}")
+
+
+def _ctr_command(folder: Path, *arguments: str) -> list[str]:
+    return ["ctr", "-a", str(folder / "containerd.sock"), "-n", "k8s.io", *arguments]
 
 
 class RealNode:
@@ -115,15 +133,10 @@ class RealNode:
 
     def _import_images(self) -> None:
         for image in test_images():
-            archive = self._state / "image.tar"
-            write(image, archive)
-            if not self._ctr("image", "import", str(archive)):
-                raise DidNotStartError(f"containerd refused {image.name}")
-            archive.unlink()
+            import_image(self._state, image)
 
     def _ctr(self, *arguments: str) -> bool:
-        command = ["ctr", "-a", str(self._socket), "-n", "k8s.io", *arguments]
-        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+        return subprocess.run(_ctr_command(self._state, *arguments), capture_output=True, timeout=60, check=False).returncode == 0
 
     def _end_containers(self) -> None:
         listed = subprocess.run(
