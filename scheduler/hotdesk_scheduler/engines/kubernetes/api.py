@@ -156,7 +156,8 @@ class Api:
         return f"{self._configuration.host}{path}" + (f"?{urlencode(params)}" if params else "")
 
     async def _headers(self, content_type: str | None) -> dict[str, str]:
-        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content_type else {})
+        """`content_type` None: for a websocket, which some kubelets refuse to open for who accepts JSON only (406)."""
+        headers = {"Accept": "application/json", "Content-Type": content_type} if content_type else {}
         settings: Json = dict(await self._configuration.auth_settings())
         for setting in settings.values():
             headers[setting["key"]] = setting["value"]
