@@ -35,6 +35,7 @@ class Entry:
     hold: Reason | None = None
     written: object = None
     is_saving: bool = False
+    is_claimed: bool = False
     suspended: bool = False
     deleting: bool = False
     saving: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -42,7 +43,8 @@ class Entry:
 
     @property
     def key(self) -> Key:
-        return self.namespace, self.workload.name
+        """Pods of others may be named like our workloads."""
+        return self.namespace, f"pod/{self.workload.name}" if self.is_claimed else self.workload.name
 
     def turn(self, index: int) -> asyncio.Lock:
         """What is done about one pod is done one thing after the other."""
@@ -158,7 +160,7 @@ class Book:
 
     def _is_counted(self, seen: Seen) -> bool:
         """Whether the core sees its room as taken by the workload it belongs to."""
-        entry = self.entries.get(seen.workload_id or "")
+        entry = self.entries.get(seen.workload_id or seen.uid)
         if entry is None:
             return False
         return any(pod.index == seen.index and pod.attempt == seen.attempt and pod.state in HOLDING for pod in entry.workload.pods)

@@ -289,6 +289,13 @@ class KubernetesEngine:
         entry = self._book.entry(workload_id)
         if entry.workload.phase is phase:
             return
+        if entry.is_claimed and phase is Phase.SUSPENDED:
+            raise Conflict(
+                f"{entry.workload.name} was made by somebody else, who would make it again.",
+                field="state",
+                value=phase,
+                next_step="Suspend what made it, such as its Job.",
+            )
         self._put(entry, transitions.in_phase(entry.workload, phase, reason, now), Change("updated", workload_id))
         await self._saving.now(entry)
 
@@ -297,7 +304,10 @@ class KubernetesEngine:
         if entry is None:
             return
         with self._told():
-            await objects.remove_workload(self._api, entry.namespace, entry.workload.name, entry.uid)
+            if entry.is_claimed:
+                await self._api.delete(f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}")
+            else:
+                await objects.remove_workload(self._api, entry.namespace, entry.workload.name, entry.uid)
         self._intake.workloads.remove(entry.key)
         self._intake.forgotten(entry)
 
@@ -405,7 +415,7 @@ class KubernetesEngine:
         pod = entry.pod(index)
         if pod.state is PodState.PENDING and pod.attempt:
             pod = replace(pod, attempt=pod.attempt - 1)  # it waits again: what its last attempt said is all there is
-        name = manifests.pod_name(entry.workload, entry.uid, pod)
+        name = _pod_name(entry, pod)
         return inside.logs(self._api, entry.namespace, name, tail=tail, since=since, follow=follow, timestamps=timestamps)
 
     async def exec(self, workload_id: str, index: int, argv: Sequence[str], *, tty: bool, rows: int = 24, columns: int = 80) -> ExecSession:
@@ -420,12 +430,16 @@ class KubernetesEngine:
             )
         if not argv or not argv[0]:
             raise Invalid("No command was given.", field="argv", next_step=f"For example: runai exec {workload.name} nvidia-smi.")
-        name = manifests.pod_name(workload, entry.uid, pod)
+        name = _pod_name(entry, pod)
         with self._told():
             session = await inside.execute(self._api, entry.namespace, name, argv, tty=tty)
         if tty:
             await session.resize(rows, columns)
         return session
+
+
+def _pod_name(entry: Entry, pod: Pod) -> str:
+    return entry.workload.name if entry.is_claimed else manifests.pod_name(entry.workload, entry.uid, pod)
 
 
 def _name_taken(workload: Workload) -> Conflict:

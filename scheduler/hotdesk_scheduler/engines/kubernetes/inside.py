@@ -31,7 +31,7 @@ async def logs(
     timestamps: bool,
 ) -> AsyncIterator[bytes]:
     """As the container runtime keeps them; nothing for a pod that has not begun or is gone. With `follow` it waits for the beginning."""
-    params: dict[str, Any] = {"container": "main"}
+    params: dict[str, Any] = {}
     if tail is not None:
         params["tailLines"] = tail
     if since is not None:
@@ -68,7 +68,7 @@ async def _open(api: Api, path: str, params: dict[str, Any], *, follow: bool) ->
 
 async def execute(api: Api, namespace: str, name: str, argv: Sequence[str], *, tty: bool) -> PodExec:
     """Raises ApiError."""
-    params = [("container", "main"), ("stdin", "true"), ("stdout", "true"), ("tty", str(tty).lower())]
+    params = [("stdin", "true"), ("stdout", "true"), ("tty", str(tty).lower())]
     params += [] if tty else [("stderr", "true")]
     params += [("command", word) for word in argv]
     socket = await api.websocket(f"/api/v1/namespaces/{namespace}/pods/{name}/exec", params, (V5, V4))

@@ -20,6 +20,8 @@ from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import manifests, objects, progress, resources
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.claimed import Claimed
+from hotdesk_scheduler.engines.kubernetes.claims import read_claim
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
 from hotdesk_scheduler.engines.kubernetes.nodes import read_node
 from hotdesk_scheduler.engines.kubernetes.observe import Seen, read_pod
@@ -32,6 +34,11 @@ log = logging.getLogger(__name__)
 
 Resolve = Callable[[WorkloadSpec, str, str, float], Workload]
 SYNC_S = 60.0
+
+
+def _read_pod(item: Json) -> Seen:
+    seen = read_pod(item)
+    return seen if seen.workload_id else replace(seen, claim=read_claim(item))
 
 
 class Intake:
@@ -52,11 +59,12 @@ class Intake:
         self._gone_nodes: dict[str, asyncio.TimerHandle] = {}
         self._project_of: dict[str, str] = {}
         self._renewing: set[asyncio.Task[None]] = set()
+        self.claimed = Claimed(book, project_of=self._project_of, explain=saving.soon)
         here = resources.path
         self.projects: Informer[tuple[Project, str]] = Informer(api, here("Project", namespace), self._read_project, self._project)
         self.departments: Informer[Department] = Informer(api, here("Department", namespace), self._read_department, self._department)
         self.nodes: Informer[Node] = Informer(api, "/api/v1/nodes", read_node, self._node)
-        self.pods: Informer[Seen] = Informer(api, "/api/v1/pods", read_pod, self._pod)
+        self.pods: Informer[Seen] = Informer(api, "/api/v1/pods", _read_pod, self._pod)
         self.workloads: Informer[Asked] = Informer(api, here("Workload"), self._read_workload, self._workload)
 
     async def start(self) -> None:
@@ -73,7 +81,13 @@ class Intake:
             groups.setdefault(seen.workload_id or "", []).append(seen)
         for entry in tuple(self.book.entries.values()):
             self._adopt(entry, groups.get(entry.workload.id, ()))
+        self._claim_all()
         self._look_for_lost_nodes()
+
+    def _claim_all(self) -> None:
+        for seen in tuple(self.book.pods.values()):
+            if seen.claim is not None and seen.uid not in self.book.entries:
+                self.claimed.look(seen, None)
 
     async def stop(self) -> None:
         for timer in self._gone_nodes.values():
@@ -128,6 +142,7 @@ class Intake:
         async def work() -> None:
             if not self._is_adopting:
                 await self.workloads.again()
+                self._claim_all()
             try:
                 await until_it_works(lambda: objects.add_namespace(self._api, namespace, project), gives_up=lambda: False)
             except ApiError as error:
@@ -174,6 +189,8 @@ class Intake:
             on_it = [pod for pod in entry.workload.pods if pod.state in HOLDING and pod.placement and pod.placement.node == name]
             for pod in on_it:
                 seen = self._seen(entry, pod)
+                if entry.is_claimed and seen is None:
+                    continue
                 lost = progress.lost_with_node(pod, now)
                 self.book.put(entry, transitions.ended(replace(entry.workload, lost_node=True), lost, now))
                 self._told(entry, lost, f"Node {name} was lost, and pod {pod.index} with it.")
@@ -249,6 +266,10 @@ class Intake:
     def _pod(self, key: Key, new: Seen | None, old: Seen | None) -> None:
         self.book.see(key, new)
         one = new or old
+        if one is not None and one.claim is not None:
+            if not self._is_adopting:
+                self.claimed.look(new, old)
+            return
         if self._is_adopting or one is None or one.workload_id is None:
             return
         entry = self.book.entries.get(one.workload_id)
@@ -295,6 +316,8 @@ class Intake:
         self.book.changed(Change(kind, entry.workload.id, pod.index, sentence))
 
     def _seen(self, entry: Entry, pod: Pod) -> Seen | None:
+        if entry.is_claimed:
+            return self.book.pods.get((entry.namespace, entry.workload.name))
         return self.book.pods.get((entry.namespace, manifests.pod_name(entry.workload, entry.uid, pod)))
 
     # after a restart

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hotdesk_scheduler.core.model import Resources
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
 from hotdesk_scheduler.engines.kubernetes.quantity import amount, cpu_millis, memory_mib
 from hotdesk_scheduler.engines.kubernetes.resources import ID_LABEL
+
+if TYPE_CHECKING:
+    from hotdesk_scheduler.engines.kubernetes.claims import Claim
 
 INDEX_LABEL = "hotdesk.io/pod-index"
 ATTEMPT_LABEL = "hotdesk.io/attempt"
@@ -42,7 +45,10 @@ class Life(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A pod as last seen. `workload_id` is None for pods that are not ours. `why`: what is wrong, or how it ended."""
+    """A pod as last seen. `workload_id` is None for pods we did not make; `claim` is what such a pod asks us to place.
+
+    `why`: what is wrong, or how it ended.
+    """
 
     name: str
     namespace: str
@@ -59,6 +65,8 @@ class Seen:
     ended_at: float | None = None
     exit_code: int | None = None
     why: Reason | None = None
+    gated: bool = False
+    claim: Claim | None = None
 
     @property
     def holds(self) -> bool:
@@ -88,6 +96,7 @@ def read_pod(item: Json) -> Seen:
         ended_at=ended_at,
         exit_code=exit_code,
         why=why,
+        gated=bool(spec.get("schedulingGates")),
     )
 
 

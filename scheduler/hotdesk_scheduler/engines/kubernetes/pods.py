@@ -16,7 +16,7 @@ from hotdesk_scheduler.engines.kubernetes import manifests, progress
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
-from hotdesk_scheduler.engines.kubernetes.observe import Seen, read_pod
+from hotdesk_scheduler.engines.kubernetes.observe import PLACEMENT, Seen, read_pod
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,9 @@ class Pods:
             pod = entry.pod(index)
             return self._is_over() or pod.attempt != attempt or pod.state is not PodState.STARTING
 
+        if entry.is_claimed:
+            await self._bind_claimed(entry, is_over)
+            return
         async with entry.turn(index):
             try:
                 made = await until_it_works(lambda: self._make(entry, index), gives_up=is_over)
@@ -126,6 +129,31 @@ class Pods:
                     raise
         return True
 
+    async def _bind_claimed(self, entry: Entry, is_over: Callable[[], bool]) -> None:
+        """The pod is there already; where it goes is noted on it by its binding. One that cannot be bound waits again."""
+        pod = entry.pod(0)
+        assert pod.placement is not None
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": entry.workload.name,
+                "uid": entry.uid,
+                "annotations": {PLACEMENT: manifests.placement_out(pod.placement)},
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
+        }
+        path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}/binding"
+        try:
+            async with entry.turn(0), self._gate:
+                await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
+        except ApiError as error:
+            if entry.pod(0).state is PodState.STARTING and error.status not in (404, 409):
+                sentence = f"It could not be bound: {error.message}"
+                waits = Pod(0, pod.request)
+                self._book.put(entry, transitions.with_pod(entry.workload, waits, time.time()))
+                self._book.changed(Change("failed_verb", entry.workload.id, 0, sentence))
+
     def _refused(self, entry: Entry, index: int, attempt: int, error: ApiError) -> None:
         pod, now = entry.pod(index), time.time()
         if pod.attempt != attempt or pod.state is not PodState.STARTING:
@@ -139,6 +167,9 @@ class Pods:
 
     async def _take_down(self, entry: Entry, index: int, attempt: int, grace_s: float) -> None:
         """First why, then the end: a pod that is found gone was stopped by us."""
+        if entry.is_claimed:
+            await self._evict(entry, grace_s)
+            return
         await self._saving.until_written(entry)
         async with entry.turn(index):
             pod = entry.pod(index)
@@ -148,6 +179,22 @@ class Pods:
         pod = entry.pod(index)
         if was_there is False and pod.attempt == attempt and pod.state is PodState.RELEASING:
             self.gone(entry, pod)
+
+    async def _evict(self, entry: Entry, grace_s: float) -> None:
+        """With grace; a PodDisruptionBudget may make us wait (429), as for everybody."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": entry.workload.name, "namespace": entry.namespace},
+            "deleteOptions": {"gracePeriodSeconds": max(0, math.ceil(grace_s)), "preconditions": {"uid": entry.uid}},
+        }
+        path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}/eviction"
+        try:
+            async with entry.turn(0):
+                await until_it_works(lambda: self._api.create(path, body), gives_up=self._is_over)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                log.error("pod.not_evicted pod=%s/%s error=%s", entry.namespace, entry.workload.name, error)
 
     def gone(self, entry: Entry, pod: Pod) -> None:
         now = time.time()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from hotdesk_api.errors import Unavailable
 
+from hotdesk_scheduler.core.model import PodState
 from hotdesk_scheduler.engines.kubernetes import resources
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
 from hotdesk_scheduler.engines.kubernetes.book import Entry
@@ -89,9 +90,25 @@ class Saving:
         async with entry.saving:
             while entry.written != (worth := entry.worth_writing()):
                 async with self._gate:
-                    if not await self._write(entry):
+                    if not await (self._explain if entry.is_claimed else self._write)(entry):
                         return
                 entry.written = worth
+
+    async def _explain(self, entry: Entry) -> bool:
+        """A pod of others: why it waits, as its condition PodScheduled. That it is placed, its binding says."""
+        if entry.hold is None or entry.pod(0).state is not PodState.PENDING:
+            return True
+        message = entry.hold.sentence[:1024]
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}/status"
+        patch = {"metadata": {"uid": entry.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._api.request("PATCH", path, patch, content_type="application/strategic-merge-patch+json")
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            return False
+        return True
 
     async def _write(self, entry: Entry) -> bool:
         """False if the resource is gone. A conflict is settled by looking at what version there is now."""
