@@ -197,7 +197,8 @@ async def serve(settings: Settings) -> None:
         await projects.seed(desk, parse_seed_projects(settings.seed_projects))
         server, port = await listen(make_app(desk, checks, prefix=settings.service_prefix), host, port)
         stack.callback(server.stop)
-        desk.api_url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104  # compared, not bound
+        own_url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104  # compared, not bound
+        desk.api_url = settings.advertise_url or own_url
         _write_port(settings.scheduler_dir / "port", port)
         await desk.start()
         log.info("service.ready url=%s state=%s simulated=%s", desk.api_url, settings.state_dir, settings.simulate or "no")

@@ -62,6 +62,9 @@ class Settings:
     simulate: str = field(default="", metadata=_about("simulated nodes instead of real GPUs, such as 2x8xV100-SXM2-32GB", metavar="SHAPE"))
     host: str = field(default="127.0.0.1", metadata=_about("address to listen on; loopback unless you mean it"))
     port: int = field(default=8010, metadata=_about("port to listen on; 0 = any free one, written to STATE/scheduler/port", parse=int))
+    advertise_url: str = field(
+        default="", metadata=_about("where jobs reach this, to report their progress; default: host and port", metavar="URL")
+    )
     seed_projects: str = field(
         default="", metadata=_about("projects and GPU quotas made on the very first start, such as team-a=4,team-b=2", metavar="A=N,…")
     )

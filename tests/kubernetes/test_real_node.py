@@ -46,6 +46,14 @@ def test_pod_runs_talks_and_hears_its_end(own_node: Cluster, real_namespace: str
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
 
 
+def test_pod_of_an_ordinary_user_runs(own_node: Cluster, real_namespace: str) -> None:
+    pod = _pod("somebody", "id -u")
+    pod["spec"]["securityContext"] = {"runAsUser": 1000, "runAsNonRoot": True}
+    own_node.apply(pod, namespace=real_namespace)
+    own_node.wait_until("it ended", lambda: _phase(own_node, real_namespace, "somebody") == "Succeeded")
+    assert own_node.kubectl("logs", "somebody", "-n", real_namespace).strip() == "1000"
+
+
 def test_pod_is_given_the_gpus_it_asked_for(own_node: Cluster, real_namespace: str) -> None:
     own_node.apply(_pod("two", "echo $NVIDIA_VISIBLE_DEVICES", gpus=2), namespace=real_namespace)
     own_node.wait_until("it ended", lambda: _phase(own_node, real_namespace, "two") == "Succeeded")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import subprocess
 import tarfile
@@ -48,11 +49,8 @@ def busybox() -> tuple[dict[str, bytes | Path], dict[str, str]]:
 
 def libraries(files: Iterable[Path]) -> set[Path]:
     """The shared libraries that these programs and libraries are linked with, as ldd finds them."""
-    found: set[Path] = set()
-    for path in files:
-        listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
-        found |= {Path(match) for match in re.findall(r"(?:=> )?(/\S+) \(0x", listed)}
-    return found
+    listed = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False).stdout
+    return {Path(os.path.normpath(match)) for match in re.findall(r"(?:=> )?(/\S+) \(0x", listed)}
 
 
 def write(image: Image, archive: Path) -> None:

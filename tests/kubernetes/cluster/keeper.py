@@ -86,7 +86,7 @@ def _say(path: Path, text: str) -> None:
 
 def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    os.umask(0o077)
+    os.umask(0o022)  # what containers see is made by programs started here; the folder itself is our user's alone
     folder, level, *kubeconfig = arguments
     with keeper_file(Path(folder)).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
