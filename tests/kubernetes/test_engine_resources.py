@@ -71,6 +71,19 @@ async def test_deleting_the_resource_stops_the_workload_with_grace_before_it_goe
         await kube.api.get(kube.resource_path("job"))
 
 
+async def test_finalizers_of_others_are_left_to_them(kube: Kube) -> None:
+    workload_id = await kube.submit("job")
+    await kube.api.merge(kube.resource_path("job"), {"metadata": {"finalizers": ["example.org/theirs", resources.FINALIZER]}})
+    await kube.engine.forget(workload_id)
+    left = await kube.api.get(kube.resource_path("job"))
+    assert left["metadata"]["finalizers"] == ["example.org/theirs"]
+    assert "deletionTimestamp" in left["metadata"]
+    second = await kube.submit("another")  # by then the stream has told of the first one's end
+    await kube.run(second)
+    assert kube.find(workload_id) is None
+    await kube.api.merge(kube.resource_path("job"), {"metadata": {"finalizers": None}})
+
+
 async def test_suspended_in_its_resource_it_is_suspended_and_resumed(kube: Kube) -> None:
     workload_id = await kube.submit("job")
     for wish, phase in ((True, Phase.SUSPENDED), (False, Phase.ACTIVE)):

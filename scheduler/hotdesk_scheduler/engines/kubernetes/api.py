@@ -19,6 +19,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 Json = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
+STEPS = "application/json-patch+json"
 REQUEST_TIMEOUT_S = 30.0
 CONNECTIONS = 64
 
@@ -46,6 +47,8 @@ class Api:
 
     def __init__(self, configuration: Configuration) -> None:
         configuration.connection_pool_maxsize = CONNECTIONS
+        if not any(name.lower() in ("https_proxy", "http_proxy", "all_proxy") for name in os.environ):
+            configuration.client_session_kwargs = {"trust_env": False}  # else every request looks for ~/.netrc, in a thread
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
         self.requests = 0
@@ -96,7 +99,7 @@ class Api:
         self,
         method: str,
         path: str,
-        body: Json | None = None,
+        body: Json | list[Json] | None = None,
         *,
         params: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
@@ -120,7 +123,7 @@ class Api:
         self,
         method: str,
         path: str,
-        body: Json | None,
+        body: Json | list[Json] | None,
         *,
         params: Mapping[str, Any] | None,
         content_type: str,

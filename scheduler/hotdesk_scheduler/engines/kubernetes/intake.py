@@ -41,6 +41,12 @@ def _read_pod(item: Json) -> Seen:
     return seen if seen.workload_id else replace(seen, claim=read_claim(item))
 
 
+def _is_over(item: Json) -> bool:
+    """We are done with it; others still hold on to it."""
+    meta = item["metadata"]
+    return "deletionTimestamp" in meta and resources.FINALIZER not in meta.get("finalizers", [])
+
+
 class Intake:
     """Five informers. `ready()` after all of them have listed; until then nothing is concluded from what is not there."""
 
@@ -202,7 +208,7 @@ class Intake:
     def _read_workload(self, item: Json) -> Asked | None:
         namespace = item["metadata"]["namespace"]
         project = self._project_of.get(namespace)
-        if project is None:
+        if project is None or _is_over(item):
             return None
         try:
             return resources.read_workload(item, project, self._resolved(item, project))

@@ -9,7 +9,7 @@ from hotdesk_api.models import WorkloadSpec
 
 from hotdesk_scheduler.core.model import Workload
 from hotdesk_scheduler.engines.kubernetes import manifests, resources
-from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
+from hotdesk_scheduler.engines.kubernetes.api import STEPS, Api, ApiError
 from hotdesk_scheduler.engines.kubernetes.codec import Json
 from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER, MANAGED, PROJECT_LABEL
 
@@ -126,17 +126,44 @@ def check_program(spec: WorkloadSpec) -> None:
 async def remove_workload(api: Api, namespace: str, name: str, uid: str) -> None:
     """Its resource, which holds on to its end (finalizer) until now; pods and program go with it."""
     path = resources.path("Workload", namespace, name)
+    steps = [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": "/metadata/finalizers/0", "value": FINALIZER},
+        {"op": "remove", "path": "/metadata/finalizers/0"},
+    ]
     try:
-        there = await api.get(path)
-        if there["metadata"]["uid"] != uid:
+        await api.request("PATCH", path, steps, content_type=STEPS)
+    except ApiError as error:
+        if error.status != 422:
+            if error.status == 404:
+                return
+            raise
+        if not await _let_go(api, path, uid):
             return
-        left = [one for one in there["metadata"].get("finalizers", []) if one != FINALIZER]
-        await api.merge(path, {"metadata": {"uid": uid, "finalizers": left}})
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": {"uid": uid}}
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": {"uid": uid}}
+    try:
         await api.delete(path, options)
     except ApiError as error:
-        if error.status not in (404, 409):
+        if error.status != 409:  # another one of that name by now
             raise
+
+
+async def _let_go(api: Api, path: str, uid: str) -> bool:
+    """Our finalizer is not the first, or not there. False if the workload is another one by now."""
+    while True:
+        try:
+            there = await api.get(path)
+            if there["metadata"]["uid"] != uid:
+                return False
+            left = [one for one in there["metadata"].get("finalizers", []) if one != FINALIZER]
+            version = there["metadata"]["resourceVersion"]
+            await api.merge(path, {"metadata": {"resourceVersion": version, "finalizers": left}})
+            return True
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            if error.status != 409:
+                raise
 
 
 async def label_pod(api: Api, namespace: str, name: str, labels: dict[str, str | None]) -> None:

@@ -26,6 +26,7 @@ PAGE = 500
 WATCH_S = 240
 FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 5.0
+REMEMBERED = 10_000  # deletions, for late answers to writes of our own
 
 
 class Expired(Exception):
@@ -164,6 +165,8 @@ class Informer(Generic[T]):
             return
         if self._versions.pop(key, None) is not None:
             self._gone[key] = version
+            if len(self._gone) > REMEMBERED:
+                del self._gone[next(iter(self._gone))]
         old = self.items.pop(key, None)
         if old is not None:
             self._tell(key, None, old)
