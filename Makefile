@@ -5,6 +5,7 @@
 #   make passwords  show the generated passwords again                          STATE=
 #   make test       all tests, browser included
 #   make install    prepare .venv only
+#   make night      the random properties of the core again, with new examples, ten times as many
 #   make lint       ruff, mypy, import rules
 #   make kube       build Kubernetes for its tests, once, into ~/.cache/hotdesk-kube (needs Go)    LEVEL=3
 #   make bench      measure the figures the README claims, write build/bench.json
@@ -13,7 +14,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help up down passwords install test lint kube bench clean
+.PHONY: help up down passwords install test night lint kube bench clean
 
 PORT ?= 8000
 STATE ?= $(HOME)/.local/state/hotdesk
@@ -45,6 +46,10 @@ passwords:
 test:
 	@bash .ci/install dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+night:
+	@bash .ci/install dev
+	HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -n 2 --timeout 36000 $(PYTEST_ARGS) tests/core
 
 lint:
 	@bash .ci/install dev quiet

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from kube_world import Kube
 
 # The same examples every time, and no limit that a busy machine could break; `HYPOTHESIS_PROFILE=night make test` looks for new ones.
-settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("night", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", PATIENT, derandomize=True)
+settings.register_profile("night", PATIENT, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 _OURS = ("HOTDESK_", "JUPYTERHUB_", "RUNAI_", "NO_COLOR", "FORCE_COLOR")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hotdesk.version import VERSION as __version__
+from hotdesk_api.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from hotdesk import report

@@ -271,6 +271,7 @@ class ProjectOut(Wire):
     gpu_quota_millis: int | None
     gpu_limit_millis: int | None
     gpu_over_quota_weight: int | None = None
+    gpu_over_quota_weight_now: int | None = Field(default=None, description="as past use leaves it, where past use counts")
     over_quota: bool = True
     priority: int = 0
     cpu_quota_millis: int | None = None

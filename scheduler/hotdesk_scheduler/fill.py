@@ -10,10 +10,14 @@ from __future__ import annotations
 import csv
 import json
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
 
 from hotdesk_scheduler.core import placement
 from hotdesk_scheduler.core.eligible import Eligible
@@ -80,48 +84,83 @@ class Filled:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a file, which says where a value is wrong."""
+
+    path: Path
+    line: int
+    values: dict[str, str | None]
+
+    def text(self, column: str) -> str:
+        return (self.values[column] or "").strip()
+
+    def number(self, column: str, most: int | None = None) -> int:
+        """A whole number of at least 0."""
+        text = self.text(column)
+        if not (text.isascii() and text.isdigit()):
+            raise self.wrong(column, f"{text!r} is not a whole number of at least 0")
+        number = int(text)
+        if most is not None and number > most:
+            raise self.wrong(column, f"{number} is more than {most}")
+        return number
+
+    def wrong(self, column: str, what: str) -> SystemExit:
+        return SystemExit(f"{self.path}, line {self.line}, column {column}: {what}.")
+
+
 def read_nodes(path: Path) -> tuple[Node, ...]:
-    """The cluster; a node's type is its GPU model."""
-    return tuple(
-        Node(
-            row["name"],
-            int(row["gpus"]),
-            cpu_millis=int(row["cpu_millis"]),
-            memory_mib=int(row["memory_mib"]),
-            gpu_model=row["gpu_model"],
-            node_type=row["gpu_model"] or None,
-        )
-        for row in _rows(path, NODE_COLUMNS)
-    )
+    """The cluster; a node's type is its GPU model. Raises SystemExit with a sentence where the file is wrong."""
+    nodes: dict[str, Node] = {}
+    for row in _rows(path, NODE_COLUMNS):
+        name, model = row.text("name"), row.text("gpu_model")
+        if not name or name in nodes:
+            raise row.wrong("name", f"there is a node {name} above" if name else "it is empty")
+        gpus, cpu_millis, memory_mib = (row.number(column) for column in ("gpus", "cpu_millis", "memory_mib"))
+        nodes[name] = Node(name, gpus, cpu_millis=cpu_millis, memory_mib=memory_mib, gpu_model=model, node_type=model or None)
+    if not any(node.gpus for node in nodes.values()):
+        raise SystemExit(f"{path} has no node with a GPU, so there is nothing to fill.")
+    return tuple(nodes.values())
 
 
 def read_arrivals(path: Path) -> list[Arrival]:
-    """The requests in the order of the file."""
+    """The requests in the order of the file. Raises SystemExit with a sentence where the file is wrong."""
     return [_arrival(row) for row in _rows(path, ARRIVAL_COLUMNS)]
 
 
-def _arrival(row: dict[str, str]) -> Arrival:
-    devices, millis = int(row["gpus"]), int(row["gpu_millis"])
+def _arrival(row: Row) -> Arrival:
+    devices, millis = row.number("gpus"), row.number("gpu_millis", most=WHOLE_GPU)
     if not devices:
         gpu = GpuRequest()
-    elif millis >= WHOLE_GPU:
+    elif millis == WHOLE_GPU:
         gpu = GpuRequest(whole=devices)
-    else:
+    elif millis:
         gpu = GpuRequest(millis=millis, devices=devices)
-    models = tuple(sorted(name for name in row["gpu_models"].split("|") if name))
-    return Arrival(PodRequest(gpu, int(row["cpu_millis"]), int(row["memory_mib"])), models)
+    else:
+        raise row.wrong("gpu_millis", f"{devices} GPUs of 0 thousandths each are none; a request without GPUs has gpus 0")
+    models = tuple(sorted({name.strip() for name in row.text("gpu_models").split("|") if name.strip()}))
+    return Arrival(PodRequest(gpu, row.number("cpu_millis"), row.number("memory_mib")), models)
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             missing = [name for name in columns if name not in (reader.fieldnames or ())]
             if missing:
-                raise SystemExit(f"{path} has no column {missing[0]}. Columns: {', '.join(columns)}.")
-            yield from reader
+                raise SystemExit(f"{path}, line 1, has no column {missing[0]}. Columns: {', '.join(columns)}.")
+            for values in reader:
+                row = Row(path, reader.line_num, values)
+                short = [name for name in columns if values[name] is None]
+                if short:
+                    raise row.wrong(short[0], "it is missing: the line is too short")
+                yield row
     except OSError as error:
         raise SystemExit(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise SystemExit(f"{path} is not a text in UTF-8: byte {error.start} is not one of a letter.") from error
+    except csv.Error as error:
+        raise SystemExit(f"{path} is not a CSV file: {error}.") from error
 
 
 class Filling:
@@ -187,13 +226,13 @@ class Filling:
         return True
 
 
-def fill(nodes: tuple[Node, ...], arrivals: list[Arrival], policy: str = "stranded") -> Filled:
-    """Run the experiment."""
+def fill(nodes: tuple[Node, ...], arrivals: list[Arrival], policy: str = "stranded", progress: Callable[[], None] | None = None) -> Filled:
+    """Run the experiment. Seconds are of the processor, so that they are the same on a busy machine."""
     run = Filling(nodes, policy)
     capacity = sum(node.gpus for node in nodes) * WHOLE_GPU
     asked = used = turned_away = multi = 0
     samples: list[float] = []
-    began = time.perf_counter()
+    began = time.process_time()
     for arrival in arrivals:
         asked += arrival.gpu_millis
         if run.arrive(arrival):
@@ -203,13 +242,18 @@ def fill(nodes: tuple[Node, ...], arrivals: list[Arrival], policy: str = "strand
             multi += arrival.request.gpu.whole > 1 or arrival.request.gpu.devices > 1
         if round(100 * asked / capacity) == 100:
             samples.append(100 - 100 * used / capacity)
-    seconds = time.perf_counter() - began
+        if progress:
+            progress()
+    seconds = time.process_time() - began
     mean = sum(samples) / len(samples) if samples else None
     return Filled(policy, len(nodes), capacity // WHOLE_GPU, len(arrivals), mean, 100 - 100 * used / capacity, turned_away, multi, seconds)
 
 
 def run(nodes: Path, arrivals: Path, *, policy: str, as_json: bool) -> int:
-    """The command: read, fill, print."""
-    filled = fill(read_nodes(nodes), read_arrivals(arrivals), policy)
+    """The command: read, fill (with a progress bar where somebody looks), print."""
+    cluster, requests = read_nodes(nodes), read_arrivals(arrivals)
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("filling", total=len(requests))
+        filled = fill(cluster, requests, policy, lambda: progress.advance(task))
     print(json.dumps(asdict(filled)) if as_json else filled.sentence)
     return 0

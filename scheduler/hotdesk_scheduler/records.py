@@ -1,4 +1,4 @@
-"""History that is the same under every engine: events of workloads, and the audit (who did what). SQLite here, PostgreSQL by URL.
+"""History that is the same under every engine: events of workloads, the audit (who did what), past use. SQLite here, PostgreSQL by URL.
 
 Writing never holds up scheduling: rows wait in memory (bounded) until the database takes them; while it does not, `problem` says why.
 """
@@ -53,6 +53,13 @@ _audit = sql.Table(
     sql.Column("outcome", sql.String(40), nullable=False),
     sql.Column("message", sql.Text, nullable=False),
 )
+_past_use = sql.Table(
+    "past_use",
+    _tables,
+    sql.Column("project", sql.String(63), primary_key=True),
+    sql.Column("gpu_nanos", sql.BigInteger, nullable=False),
+    sql.Column("at", sql.Float, nullable=False),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,17 @@ class Audit:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PastUse:
+    """What each project has used of late (billionths of a GPU, `core/history.py`), as of a time; the newest takes the older's place."""
+
+    at: float
+    gpu_nanos: tuple[tuple[str, int], ...]
+
+
+Record = Event | Audit | PastUse
+
+
 def redacted(text: str) -> str:
     """Without the values of what looks like a secret, at most 2,000 characters."""
     return _SECRET.sub(r"\1***", text)[:2000]
@@ -95,7 +113,7 @@ class Records:
         self._url = url
         self._database: sql.Engine | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records")
-        self._waiting: deque[Event | Audit] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[Record] = deque(maxlen=MAX_WAITING)
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -117,7 +135,7 @@ class Records:
             self._database.dispose()
         self._thread.shutdown(wait=False)
 
-    def add(self, row: Event | Audit) -> None:
+    def add(self, row: Record) -> None:
         self._waiting.append(row)
         self._wake.set()
 
@@ -131,6 +149,19 @@ class Records:
             written = []
         late = [row for row in waiting if row not in written]
         return (written + late)[-EVENTS_SHOWN:]
+
+    async def past_use(self) -> PastUse | None:
+        """As it was written last; None if it never was, or cannot be read."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._read_past_use)
+        except (sql.exc.SQLAlchemyError, OSError) as error:
+            self._failed(error)
+            return None
+
+    def _read_past_use(self) -> PastUse | None:
+        with self._opened().connect() as connection:
+            rows = connection.execute(sql.select(_past_use).order_by(_past_use.c.project)).all()
+        return PastUse(max(row.at for row in rows), tuple((row.project, row.gpu_nanos) for row in rows)) if rows else None
 
     def _opened(self) -> sql.Engine:
         if self._database is None:
@@ -182,7 +213,7 @@ class Records:
             log.error("records.failed error=%s", sentence)
         self.problem = sentence
 
-    def _write(self, rows: Sequence[Event | Audit]) -> None:
+    def _write(self, rows: Sequence[Record]) -> None:
         events = [asdict(row) | {"message": redacted(row.message)} for row in rows if isinstance(row, Event)]
         audits = [asdict(row) | {"message": redacted(row.message)} for row in rows if isinstance(row, Audit)]
         with self._opened().begin() as connection:
@@ -190,6 +221,10 @@ class Records:
                 connection.execute(_events.insert(), events)
             if audits:
                 connection.execute(_audit.insert(), audits)
+            if past := [row for row in rows if isinstance(row, PastUse)]:
+                connection.execute(_past_use.delete())
+                if values := [{"project": name, "gpu_nanos": nanos, "at": past[-1].at} for name, nanos in past[-1].gpu_nanos]:
+                    connection.execute(_past_use.insert(), values)
             self._written += len(rows)
             if self._written >= PRUNE_EVERY:
                 self._written = 0

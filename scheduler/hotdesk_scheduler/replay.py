@@ -22,10 +22,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from hotdesk_scheduler import collector, settings, trace
 from hotdesk_scheduler.core import explain, lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import Snapshot
 from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.decisionlog import reader
-from hotdesk_scheduler.decisionlog.cycles import DECIDE, TOLD, Answer, decision_from, failure, plain
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, FACTS, TOLD, Answer, decision_from, failure, plain
 from hotdesk_scheduler.decisionlog.reader import Note, Recorded
 from hotdesk_scheduler.expectations import Json
 
@@ -44,12 +45,12 @@ class Outcome:
     notes: list[Note] = field(default_factory=list)
 
 
-def answer(recorded: Recorded) -> Answer:
-    """What the core says today to what it was asked then."""
+def answer(recorded: Recorded, memory: Memory | None = None) -> Answer:
+    """What the core says today to what it was asked then; with a memory of the cycle before, as the service asks."""
     try:
         with collector.paused():
             if recorded.step == DECIDE:
-                return plain(decide(recorded.snapshot, recorded.policy, recorded.now))
+                return plain(decide(recorded.snapshot, recorded.policy, recorded.now, memory))
             return plain(tuple(lifecycle.review(recorded.snapshot, recorded.policy, recorded.now)))
     except Exception as error:  # a crash is an answer too: it is on record as one
         return plain(failure(error))
@@ -84,8 +85,8 @@ def lines(recorded: Recorded, given: Answer) -> list[str]:
 
 
 def differences(recorded: Recorded, now: Answer) -> Iterator[tuple[str, str]]:
-    """(on record, now) for every line that differs: decisions in the order taken, holds by workload, shares by project."""
-    pairs = [*_decisions(recorded, now), *_holds(recorded, now), *_shares(recorded.answer, now)]
+    """(on record, now) for every line that differs: decisions in the order taken, holds by workload, facts by project."""
+    pairs = [*_decisions(recorded, now), *_holds(recorded, now), *_facts(recorded.answer, now)]
     if recorded.answer.error or now.error:
         sides = [f"failed: {given.error}" if given.error else "a plan was made" for given in (recorded.answer, now)]
         pairs = [(sides[0], sides[1])]
@@ -125,13 +126,14 @@ def _holds(recorded: Recorded, now: Answer) -> Iterator[tuple[str, str]]:
         yield sides[0], sides[1]
 
 
-def _shares(then: Answer, now: Answer) -> Iterator[tuple[str, str]]:
-    before, after = dict(then.fair_shares), dict(now.fair_shares)
-    for project in sorted(before.keys() | after.keys()):
-        yield (
-            f"fair share of {project}: {before[project]}" if project in before else "",
-            f"fair share of {project}: {after[project]}" if project in after else "",
-        )
+def _facts(then: Answer, now: Answer) -> Iterator[tuple[str, str]]:
+    for name, word in FACTS.items():
+        before, after = then.facts.get(name, {}), now.facts.get(name, {})
+        for project in sorted(before.keys() | after.keys()):
+            yield (
+                f"{word} of {project}: {before[project]}" if project in before else "",
+                f"{word} of {project}: {after[project]}" if project in after else "",
+            )
 
 
 def _what(body: Json) -> tuple[object, ...]:
@@ -165,6 +167,7 @@ class Replay:
         self.options = options
         self.outcome = Outcome()
         self.is_what_if = bool(options.quota)
+        self.memory = None if options.cold else Memory()
 
     def _wanted(self, recorded: Recorded) -> bool:
         wish = self.options
@@ -182,7 +185,7 @@ class Replay:
         self.outcome.cycles += 1
         self.outcome.skipped += recorded.skipped
         asked = replace(recorded, snapshot=with_quotas(recorded.snapshot, self.options.quota)) if self.is_what_if else recorded
-        now = answer(asked)
+        now = answer(asked, self.memory)
         is_same = now.text() == recorded.answer.text()
         if not is_same:
             self.outcome.different.append(recorded.number)
@@ -261,12 +264,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="hotdesk-scheduler replay",
         description="Ask again what a service asked its core, and compare the decisions byte for byte. Exit code 1 if one differs.",
     )
-    parser.add_argument("log", nargs="*", type=Path, metavar="LOG", help="a state directory, or files of STATE/scheduler/decisions")
+    parser.add_argument(
+        "log", nargs="*", type=Path, metavar="LOG", help="a state directory, or files of its scheduler/decisions; default: HOTDESK_STATE"
+    )
     parser.add_argument("--trace", action="store_true", help="print every decision with its reason, as simulate --trace does")
     parser.add_argument("--json", action="store_true", help="print one object a cycle, then one that sums up")
     parser.add_argument("--since", type=_moment, metavar="TIME", help="only what was decided then or later, such as 2026-11-21T16:00")
     parser.add_argument("--until", type=_moment, metavar="TIME", help="only what was decided then or before")
     parser.add_argument("--cycle", type=int, metavar="N", help="only this cycle")
+    parser.add_argument("--cold", action="store_true", help="decide each cycle from nothing, without what is remembered of the one before")
     parser.add_argument("--explain", metavar="NAME", help="say why this workload (PROJECT/NAME or NAME) waits in each cycle")
     parser.add_argument(
         "--quota",
@@ -282,7 +288,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """The `replay` subcommand. Raises Invalid for what is no record."""
     options = _parser().parse_args(argv)
-    places = options.log or [settings.load(argparse.Namespace()).state_dir]
+    places = options.log or [settings.load(argparse.Namespace()).state_dir]  # HOTDESK_STATE, or where `make up` keeps it
     segments = [segment for place in places for segment in reader.found(place.expanduser())]
     replay = Replay(options)
     console = Console(stderr=True)

@@ -11,12 +11,12 @@ import os
 import secrets
 import signal
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from hotdesk_api.errors import Invalid, Unavailable
 from hotdesk_api.models import WorkloadSpec
+from hotdesk_api.version import VERSION
 
 from hotdesk_scheduler.core.model import Policy, Workload
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
@@ -97,6 +97,7 @@ def policy(settings: Settings) -> Policy:
         preemption_delay_s=settings.preemption_delay_s,
         reserve_after_s=settings.reserve_after_s or None,
         placement=settings.placement,
+        history_weight=settings.history_weight,
     )
 
 
@@ -114,6 +115,7 @@ def make_desk(settings: Settings, engine: Engine) -> Desk:
         seed_marker=settings.scheduler_dir / "seeded",
         decision_log=decision_log(settings),
         mirror=engine if isinstance(engine, Mirror) else None,
+        history_half_life_s=settings.history_half_life_s,
     )
 
 
@@ -125,7 +127,7 @@ def decision_log(settings: Settings) -> DecisionLog | None:
         settings.scheduler_dir / "decisions",
         most_bytes=settings.decisions_mib * 2**20,
         most_age_s=settings.decisions_keep_s,
-        made_by=version("hotdesk"),
+        made_by=VERSION,
     )
 
 

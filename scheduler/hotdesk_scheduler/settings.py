@@ -44,6 +44,19 @@ def _engine(text: str) -> str:
     return text
 
 
+def _half_life(text: str) -> float:
+    if (value := _seconds(text)) < 1:
+        raise ValueError("it is to be a second or more, such as 7d")
+    return value
+
+
+def _weight(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1000 or round(value, 3) != value:
+        raise ValueError("it is to be a number from 0 to 1000 with at most three decimals")
+    return value
+
+
 def _placement(text: str) -> str:
     if text not in ("binpack", "spread"):
         raise ValueError("it is to be binpack or spread")
@@ -91,6 +104,11 @@ class Settings:
         default=600.0,
         metadata=_about("who waited longer within his fair share gets nodes kept for him; 0 = never", parse=_seconds),
     )
+    history_weight: float = field(
+        default=0.0,
+        metadata=_about("how much past use corrects over-quota weights, 0 = not at all, 1 = as much as the weight", parse=_weight),
+    )
+    history_half_life_s: float = field(default=604_800.0, metadata=_about("past use counts half after this time", parse=_half_life))
     placement: str = field(default="binpack", metadata=_about("binpack or spread", parse=_placement))
     tick_s: float = field(default=30.0, metadata=_about("the loop also runs this often when nothing changes", parse=_seconds))
     workspace_poll_s: float = field(

@@ -19,6 +19,7 @@ from typing import Any
 from hotdesk_scheduler import collector, fill, trace
 from hotdesk_scheduler.core import invariants, lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import Phase, PodState, Policy
 from hotdesk_scheduler.core.plan import Decision, Finish, Hold, LifecycleDecision, Move, Nominate, Plan, Remove, Requeue, Start, Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
@@ -54,6 +55,7 @@ class Run:
         self.world = World(scenario)
         self.engine: FakeEngine = self.world.engine
         self.outcome = Outcome(str(scenario.get("name", "unnamed")))
+        self.memory = Memory()
         self.holds: dict[str, Reason] = {}
         self.fair: dict[str, int] = {}
         self.keep_decisions = keep_decisions
@@ -75,10 +77,10 @@ class Run:
         snapshot = self.engine.snapshot()
         began = time.perf_counter()
         with collector.paused():
-            plan = decide(snapshot, self.policy, self.now)
+            plan = decide(snapshot, self.policy, self.now, self.memory)
         self.outcome.decide_ms.append(round((time.perf_counter() - began) * 1000, 3))
         self.outcome.failures.extend(f"cycle {self.outcome.cycles}: {broken}" for broken in invariants.check(snapshot, plan))
-        self.holds = {d.workload_id: d.reason for d in plan.decisions if isinstance(d, Hold)}
+        self.holds = {hold.workload_id: hold.reason for hold in plan.holds}
         self.fair = dict(plan.fair_shares)
         return plan
 

@@ -37,7 +37,7 @@ def numbers(project: ProjectOut) -> dict[str, Any]:
 
 def plan_in_words(plan: Explanation) -> str:
     """One text; what would help only where the sentence does not say it already."""
-    start = "" if plan.sentence.startswith("Starts now") else "Starts now. " if plan.starts_now else "Will wait: "
+    start = "Will wait: " if plan.starts_now is False else ""
     helps = plan.what_would_help if plan.starts_now is False and plan.what_would_help not in (None, "") else ""
     return start + plan.sentence + ("" if not helps or helps in plan.sentence else f" {helps}")
 

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from hotdesk_api.models import Grant, WorkloadOut
+from hotdesk_api.explained import numbers
+from hotdesk_api.models import Explanation, Grant, WorkloadOut
 
 Event = dict[str, Any]
 ASKED, QUEUED, GRANTED, STARTED = 5, 10, 50, 70  # per cent on the bar
@@ -16,9 +17,9 @@ def asked(what: str) -> Event:
     return {"progress": ASKED, "message": f"Asking for {what} …", "hotdesk": {"state": "asked"}}
 
 
-def waiting(workload: WorkloadOut) -> Event:
-    """Place and reason, the way `runai why` says it."""
-    place = f"Number {workload.queue_position} in the queue of {workload.project}" if workload.queue_position else "Waiting"
+def waiting(workload: WorkloadOut, answer: Explanation | None = None) -> Event:
+    """Place and reason, the way `runai why` says it; `numbers` are the ones it shows below."""
+    place = f"Number {workload.queue_position} in the queue" if workload.queue_position else "Waiting"
     reason = workload.reason.sentence if workload.reason else ""
     details = {
         "state": "waiting",
@@ -27,8 +28,15 @@ def waiting(workload: WorkloadOut) -> Event:
         "code": workload.reason.code if workload.reason else "",
         "project": workload.project,
         "workload": workload.name,
+        "numbers": [[_label(name), text] for name, text in numbers(answer).items()] if answer else [],
     }
     return {"progress": QUEUED, "message": f"{place}. {reason}".strip() if reason else f"{place}.", "hotdesk": details}
+
+
+def _label(name: str) -> str:
+    """`GPUs HELD BY` -> `GPUs held by`."""
+    words = [word if word == "GPUs" else word.lower() for word in name.split()]
+    return " ".join([words[0][0].upper() + words[0][1:], *words[1:]])
 
 
 def granted(grant: Grant) -> Event:
@@ -52,13 +60,14 @@ class Board:
     """Events of one spawn. Every `follow` gets all from the beginning (the page reconnects as it likes), then what comes."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        self._events: list[tuple[int, Event]] = []
+        self._serial = 0
         self._closed = False
         self._change = asyncio.Event()
 
     @property
     def events(self) -> tuple[Event, ...]:
-        return tuple(self._events)
+        return tuple(event for _, event in self._events)
 
     def clear(self) -> None:
         self._events.clear()
@@ -66,10 +75,15 @@ class Board:
         self._wake()
 
     def put(self, event: Event) -> None:
-        """Add it, unless it says what the last one said."""
-        if not self._events or self._events[-1] != event:
-            self._events.append(event)
-            self._wake()
+        """Add it, unless it says what the last one said; with the same message and other numbers it takes that one's place."""
+        last = self._events[-1][1] if self._events else None
+        if last == event:
+            return
+        if last and last["message"] == event["message"]:
+            self._events.pop()
+        self._serial += 1
+        self._events.append((self._serial, event))
+        self._wake()
 
     def close(self) -> None:
         """Nothing more will come; followers end."""
@@ -84,9 +98,8 @@ class Board:
         sent = 0
         while True:
             change = self._change
-            while sent < len(self._events):
-                event = self._events[sent]
-                sent += 1
+            while left := [entry for entry in self._events if entry[0] > sent]:
+                sent, event = left[0]
                 yield dict(event)
             if self._closed:
                 return

@@ -23,6 +23,7 @@ from hotdesk_spawner import form, options, progress
 from hotdesk_spawner.place import Ending, Place, Retry
 from hotdesk_spawner.refusal import refusal
 from hotdesk_spawner.shared import client_for, in_background, why_stopped
+from hotdesk_spawner.telling import Teller
 
 REPORT_PATIENCE_S = 120.0
 
@@ -136,9 +137,12 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         place = Place(self.client, project=spec.project, name=str(spec.name))
         self._place = place  # from here on the place is given back at every end
         entered = await place.enter(spec, self._out_of_touch)
-        self._grant = await place.grant(
-            entered, tell=lambda workload: self._board.put(progress.waiting(workload)), out_of_touch=self._out_of_touch
-        )
+        teller = Teller(self.client, self._board)
+        keeping_up = asyncio.ensure_future(teller.keep_up())
+        try:
+            self._grant = await place.grant(entered, tell=teller.told, out_of_touch=self._out_of_touch)
+        finally:
+            keeping_up.cancel()
         self._board.put(progress.granted(self._grant))
 
     async def _projects_patiently(self) -> list[ProjectOut]:

@@ -14,9 +14,9 @@ from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.requests import Request, Requests
 from hotdesk_scheduler.core.victims import Pools, Unit
 from hypothesis import given
-from random_worlds import SEEDS, a_state
+from random_worlds import MANY, SEEDS, a_state
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def questions(seed: int) -> Iterator[tuple[Ledger, Pools, Request]]:
@@ -45,6 +45,7 @@ def kinds(request: Request) -> list[Rules]:
     return [Reclaim(request)] if request.surplus else [Reclaim(request), Preempt(request)]
 
 
+@MANY
 @given(seed=SEEDS)
 def test_the_set_that_is_chosen_is_the_first_of_all_by_the_order_of_the_rule_book(seed: int) -> None:
     for ledger, pools, request in questions(seed):
@@ -57,6 +58,7 @@ def test_the_set_that_is_chosen_is_the_first_of_all_by_the_order_of_the_rule_boo
             assert (have and have[0]) == (expected and expected[0]), f"{request.workload.name}: {words(have)}, not {words(expected)}"
 
 
+@MANY
 @given(seed=SEEDS)
 def test_built_greedily_no_set_is_missed_and_nobody_in_it_could_have_been_left_running(seed: int) -> None:
     with patch.object(choice, "EXACT_WORKLOADS", 0):

@@ -76,7 +76,7 @@ def test_many_who_would_stop_are_counted() -> None:
         world.runs("a", 1)
     story = forecast(world, world.workload("b", 8))
     assert len(story.would_stop) == 8
-    assert "a8, a7, a6 and 5 more of a stop (reclaimed: a goes from 8 GPUs to 0 and may have 0, b from 0 to 8" in story.sentence
+    assert "a1, a2, a3 and 5 more of a stop (reclaimed: a goes from 8 GPUs to 0 and may have 0, b from 0 to 8" in story.sentence
     assert in_words(story.would_stop) in story.sentence
 
 
@@ -89,6 +89,22 @@ def test_what_would_wait_says_for_what_and_what_would_help() -> None:
     assert story.reason.code is ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA
     assert story.what_would_help is not None
     assert (story.queue_position, story.queue_length) == (1, 1)
+
+
+def test_what_waits_on_record_starts_rather_than_would_start() -> None:
+    world = World(node(gpus=1), policy=NOTICE, a=0, b=1)
+    world.runs("a", 1)
+    story = why(world, world.asks("b", 1))
+    assert story.sentence.startswith("It starts on n1 (1 whole GPU) as soon as room is made (at most 30 s of notice): a1 of a stops (")
+    assert story.held_by == (("a", 1000),), "as it is now"
+
+
+def test_who_holds_gpus_is_left_out_where_nothing_is_in_the_way() -> None:
+    world = World(node(gpus=2), a=1)
+    world.runs("a", 1)
+    assert forecast(world, world.workload("a", 1)).held_by == ()
+    world.runs("a", 0, cpu_millis=79_000)
+    assert forecast(world, world.workload("a", 0, cpu_millis=5_000)).held_by == ()
 
 
 def test_what_if_on_free_gpus_says_where() -> None:
@@ -207,7 +223,7 @@ def test_a_forecast_is_what_happens_when_it_is_submitted(slice_: int) -> None:
     """Starts now where -> it starts there; would stop or move whom -> they do, for it; waits -> held for the same reason."""
     chance = random.Random(1000 + slice_)
     told = {"starts": 0, "stops": 0, "waits": 0}
-    for world in worlds(slice_, 18):
+    for world in worlds(slice_, 26):
         workload = world.workload(**{**ask(chance), "name": "asked", "age_s": None})
         story = forecast(world, replace(workload, created_at=world.now))
         world.engine.put_workload(replace(workload, created_at=world.now))
@@ -228,4 +244,5 @@ def test_a_forecast_is_what_happens_when_it_is_submitted(slice_: int) -> None:
             assert story.queue_position == hold.position
             told["waits"] += 1
         world.engine._workloads.pop(workload.id)
+    assert sum(told.values()) >= 63, "more than 500 in all"
     assert min(told["starts"], told["waits"]) > 5

@@ -9,8 +9,9 @@ from builders import World, node, q
 from hotdesk_scheduler.core import history
 from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import Policy
-from hotdesk_scheduler.core.plan import Stop
+from hotdesk_scheduler.core.plan import Hold, Stop
 from hotdesk_scheduler.core.shares import Claim, divide
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -127,6 +128,32 @@ def test_the_weight_as_it_is_now_can_be_shown() -> None:
         world.asks(project, 8)
     ledger = Ledger(replace(world.snapshot(), usage=(("a", GPU),)), Policy(history_weight=0.4), world.now)
     assert {name: account.weight_now for name, account in ledger.projects.items()} == {"a": 600, "b": 1400}
+
+
+def test_who_has_reached_a_share_that_past_use_made_smaller_is_told_so() -> None:
+    """Weights 1:1 with k = 0.4 are 0.6 and 1.4 now: of 10 GPUs a may have 3, which it has."""
+    world = World(node(gpus=10), a=q(0, 1), b=q(0, 1), policy=Policy(grace_s=0, history_weight=0.4))
+    for project, count in (("a", 3), ("b", 7)):
+        for _ in range(count):
+            world.runs(project, 1)
+    waits = world.asks("a", 1)
+    world.asks("b", 1)
+    plan = decide(replace(world.snapshot(), usage=(("a", 4 * GPU),)), world.policy, world.now)
+    told = next(hold.reason.sentence for hold in plan.decisions if isinstance(hold, Hold) and hold.workload_id == waits)
+    assert "Its over-quota weight is 1, now 0.6 because of past use." in told
+
+
+def test_a_warm_start_follows_past_use_as_a_cold_one_does() -> None:
+    world = World(node(gpus=8), a=q(0, 1), b=q(0, 1), policy=Policy(grace_s=0, history_weight=0.4))
+    for project in "ab":
+        for _ in range(8):
+            world.asks(project, 1)
+    memory = Memory()
+    for usage in ((("a", GPU),), (("a", GPU), ("b", GPU)), (("b", GPU),), ()):
+        snapshot = replace(world.snapshot(), usage=usage)
+        warm, cold = decide(snapshot, world.policy, world.now, memory), decide(snapshot, world.policy, world.now)
+        assert (warm.acts, warm.fair_shares, warm.weights) == (cold.acts, cold.fair_shares, cold.weights)
+        assert [hold.reason for hold in warm.holds] == [hold.reason for hold in cold.holds]
 
 
 @settings(max_examples=300)

@@ -204,3 +204,35 @@ def test_status_follows_the_pods() -> None:
     words = [with_state(s) for s in (PodState.PENDING, PodState.STARTING, PodState.RUNNING, PodState.RELEASING, PodState.LOST)]
     assert words == ["Pending", "ContainerCreating", "Running", "Terminating", "Pending"]
     assert lifecycle.status(replace(found, phase=Phase.STOPPED, phase_reason=Reason(ReasonCode.IDLE_LIMIT, "idle"))) == "Terminating"
+
+
+def test_the_loop_wakes_when_somebody_has_waited_so_long_that_nodes_are_kept_for_him() -> None:
+    world = World(node(gpus=1), policy=Policy(grace_s=0, reserve_after_s=600), a=1, b=1)
+    world.asks("a", 1, age_s=0)
+    world.cycle()
+    world.asks("b", 1, age_s=100)
+    assert lifecycle.next_wakeup(world.snapshot(), world.policy, world.now) == world.now + 500
+    assert lifecycle.next_wakeup(world.snapshot(), Policy(), world.now) is None
+    world.now += 500
+    assert lifecycle.next_wakeup(world.snapshot(), world.policy, world.now) is None
+
+
+def test_who_ran_until_now_has_not_waited_since_it_was_submitted() -> None:
+    world = World(node(gpus=1), policy=Policy(grace_s=0, reserve_after_s=600), a=0, b=1)
+    lent = world.runs("a", 1, age_s=5000)
+    world.asks("b", 1)
+    world.settle()
+    assert world.pending() == [lent]
+    stopped_at = world.get(lent).pods[0].ended_at
+    assert stopped_at is not None
+    assert lifecycle.waited_long_at(world.get(lent), world.policy) == stopped_at + 600
+
+
+def test_what_was_suspended_waits_since_it_was_resumed() -> None:
+    world = World(node(gpus=1), policy=Policy(grace_s=0, reserve_after_s=600), a=1)
+    world.runs("a", 1)
+    name = world.asks("a", 1, age_s=5000)
+    asyncio.run(world.engine.set_phase(name, Phase.SUSPENDED, None, world.now))
+    world.now += 1000
+    asyncio.run(world.engine.set_phase(name, Phase.ACTIVE, None, world.now))
+    assert lifecycle.waited_long_at(world.get(name), world.policy) == world.now + 600

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from builders import World, node, q
-from hotdesk_scheduler.core.model import Policy, Resources, Taint, Toleration
+from hotdesk_scheduler.core.model import GpuRequest, Policy, Resources, Taint, Toleration
 
 
 def test_a_job_goes_to_the_fullest_node_that_takes_it() -> None:
@@ -113,3 +113,15 @@ def test_what_others_hold_on_a_node_is_not_ours() -> None:
         world.asks("a", 1)
     world.settle()
     assert world.used("a") == 1
+
+
+def test_a_gang_of_unequal_pods_finds_the_only_way_to_place_it() -> None:
+    """Largest first on the fullest node would put the 4 beside nothing that fits."""
+    world = World(node("n1", 6), node("n2", 7), a=13)
+    name = world.asks("a", 3, pods=4)
+    gang = world.get(name)
+    largest = replace(gang.pods[0], request=replace(gang.pods[0].request, gpu=GpuRequest(whole=4)))
+    world.engine.put_workload(replace(gang, pods=(largest, *gang.pods[1:])))
+    world.settle()
+    assert world.pods_running(name) == 4
+    assert [world.node_of(name, index) for index in range(4)].count("n1") == 2

@@ -10,14 +10,14 @@ import pytest
 from builders import World, node, q
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import Phase, Placement, PodState
-from hotdesk_scheduler.core.plan import Hold, Nominate, Plan, Stop
+from hotdesk_scheduler.core.plan import Nominate, Plan, Stop
 
 
 def carry_out(world: World, *kinds: type) -> None:
     """Apply only the decisions of these kinds, as if the scheduler had been killed before the others."""
-    some = tuple(d for d in world.plan.decisions if isinstance(d, kinds))
+    some = tuple(d for d in world.plan.acts if isinstance(d, kinds))
     assert some
-    asyncio.run(world._apply(replace(world.plan, decisions=some)))
+    asyncio.run(world._apply(replace(world.plan, acts=some)))
 
 
 def test_a_share_kept_for_one_whose_victim_was_never_stopped_is_asked_for_again() -> None:
@@ -59,9 +59,9 @@ def test_no_history_of_plans_carried_out_in_part_leads_to_a_broken_one(seed: int
             world.asks(chance.choice("ab"), gpus, pods=pods, min_pods=1, fixed=pods == 1 and chance.random() < 0.4)
         _live(world, chance)
         asyncio.run(world._review())
-        decided = [d for d in world.decide().decisions if not isinstance(d, Hold)]
+        decided = world.decide().acts
         done = decided[: chance.randint(0, len(decided))] if chance.random() < 0.4 else decided
-        asyncio.run(world._apply(Plan(world.plan.version, tuple(done))))
+        asyncio.run(world._apply(Plan(world.plan.version, done)))
         world.now += chance.uniform(1, 20)
 
 

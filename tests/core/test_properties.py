@@ -1,202 +1,217 @@
-"""Properties of the core over random clusters, projects and histories: conserved, bounded, deterministic, stable, no stop for nothing."""
+"""Properties of the core (scheduling.md 7) over random clusters, projects and histories; the worlds are those of `random_worlds`.
+
+`World.decide` checks every plan against `invariants`, which read the plan; what is looked at here is what is there afterwards.
+"""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
-from builders import World, node, q
-from hotdesk_scheduler.core import invariants
+from builders import World, at_once, node, q
+from hotdesk_scheduler.core import choice, invariants
 from hotdesk_scheduler.core.decide import decide
-from hotdesk_scheduler.core.model import HOLDING, Policy, Snapshot
+from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import HOLDING, PodState, Policy, Quota
 from hotdesk_scheduler.core.plan import Hold, Move, Start, Stop
 from hotdesk_scheduler.core.shares import Claim, divide
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_worlds import MANY, NAMES, SEEDS, QuickWorld, a_history, a_state, an_ask, shuffled
 
-pytestmark = pytest.mark.slow
-MODERATE = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-
-sizes = st.sampled_from([1, 1, 1, 2, 2, 3, 4, 0.5, 0.3, 0.7, 0.25])
-names = st.sampled_from(["a", "b", "c", "d"])
-quotas = st.sampled_from([0, 1, 2, 3, 4, 0.5, None])
-entitlements = st.builds(
-    lambda quota, weight, limit, priority, department: {
-        **q(quota, weight, None if limit is None or quota is None else limit),
-        "priority": priority,
-        "department": department,
-    },
-    quotas,
-    st.sampled_from([None, None, 0, 1, 3]),
-    st.sampled_from([None, None, None, 2, 4]),
-    st.sampled_from([0, 0, 0, 1]),
-    st.sampled_from([None, None, "x", "y"]),
-)
-asks = st.fixed_dictionaries(
-    {
-        "project": names,
-        "gpu": sizes,
-        "pods": st.sampled_from([1, 1, 1, 1, 2, 3]),
-        "fixed": st.sampled_from([False, False, False, True]),
-        "elastic": st.booleans(),
-        "priority": st.sampled_from([None, None, 40, 60]),
-    }
-)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-def build(gpus: list[int], projects: list[dict[str, object]]) -> World:
-    nodes = [node(f"n{i}", count) for i, count in enumerate(gpus)]
-    a, b, c, d = projects
-    return World(*nodes, departments={"x": q(3), "y": q(2, 1, 6)}, a=a, b=b, c=c, d=d)
+# --- at rest ---------------------------------------------------------------------------------------------------------------------------
 
 
-def submit(world: World, ask: dict[str, object]) -> str:
-    pods = int(str(ask["pods"]))
-    priority = ask["priority"]
-    return world.asks(
-        str(ask["project"]),
-        ask["gpu"],  # type: ignore[arg-type]  # drawn from the amounts above
-        pods=pods,
-        fixed=bool(ask["fixed"]),
-        min_pods=1 if ask["elastic"] else pods,
-        priority=priority if isinstance(priority, int) and not ask["fixed"] else None,
-    )
+@MANY
+@given(seed=SEEDS)
+def test_whatever_happened_it_is_at_rest_within_six_cycles_and_five_more_change_nothing(seed: int) -> None:
+    a_history(seed).rest()
 
 
-clusters = st.lists(st.integers(1, 4), min_size=1, max_size=3)
-four_projects = st.lists(entitlements, min_size=4, max_size=4)
-histories = st.lists(st.lists(asks, min_size=1, max_size=4), min_size=1, max_size=4)
+@MANY
+@given(seed=SEEDS)
+def test_it_comes_to_rest_as_well_where_sets_of_victims_are_built_greedily(seed: int) -> None:
+    with patch.object(choice, "EXACT_WORKLOADS", 0):
+        a_history(seed, batches=3).rest()
 
 
-@MODERATE
-@given(gpus=clusters, projects=four_projects, history=histories, seed=st.integers(0, 1000))
-def test_random_histories_come_to_rest_and_break_nothing(
-    gpus: list[int], projects: list[dict[str, object]], history: list[list[dict[str, object]]], seed: int
-) -> None:
-    """`World.decide` checks the invariants of every plan; `settle` that it rests within ten cycles and then changes nothing."""
-    chance = random.Random(seed)
-    world = build(gpus, projects)
-    for batch in history:
-        for ask in batch:
-            submit(world, ask)
-        world.settle()
-        running = world.running()
-        if running and chance.random() < 0.5:
-            world.delete(chance.choice(running))
-            world.settle()
+@MANY
+@given(seed=SEEDS)
+def test_a_state_that_no_history_led_to_comes_to_rest_within_ten_cycles(seed: int) -> None:
+    a_state(seed).rest(within=10)
 
 
-@MODERATE
-@given(gpus=clusters, projects=four_projects, history=histories, seed=st.integers(0, 1000))
-def test_the_order_of_the_input_changes_nothing(
-    gpus: list[int], projects: list[dict[str, object]], history: list[list[dict[str, object]]], seed: int
-) -> None:
-    world = build(gpus, projects)
-    for batch in history:
-        for ask in batch:
-            submit(world, ask)
-        world.cycle()
+# --- conserved, bounded ----------------------------------------------------------------------------------------------------------------
+
+
+class Watched(QuickWorld):
+    """Looks at what is there after every cycle."""
+
+    def cycle(self) -> bool:
+        moved = super().cycle()
+        broken = invariants.state(self.snapshot())
+        assert not broken, "; ".join(broken)
+        for workload in self.snapshot().workloads:
+            there = sum(pod.state in (PodState.STARTING, PodState.RUNNING) or pod.nominated is not None for pod in workload.pods)
+            assert there == 0 or there >= workload.min_pods, f"{workload.name} has {there} of at least {workload.min_pods} pods"
+        return moved
+
+
+@MANY
+@given(seed=SEEDS)
+def test_no_device_is_both_whole_and_shared_no_quota_or_limit_exceeded_and_no_gang_partly_started(seed: int) -> None:
+    """In histories of submissions and deletions: only a lost node, a failed pod or a lowered quota may break these."""
+    a_history(seed, kind=Watched, breaks=False)
+
+
+@MANY
+@given(seed=SEEDS)
+def test_what_is_held_and_what_is_free_is_what_there_is_and_no_share_is_handed_out_twice(seed: int) -> None:
+    world = a_state(seed)
+    ledger = Ledger(world.snapshot(), world.policy, world.now)
+    for spot in ledger.spots:
+        room = spot.later
+        held = sum(seat.placement.whole for seat in ledger.seats.values() if seat.spot is spot)
+        assert room.free_gpus + held + len(room.groups) == spot.node.gpus
+    holding = [pod.placement for w in world.snapshot().workloads for pod in w.pods if pod.placement]
+    assert sum(account.allocated[0] for account in ledger.top) == sum(place.gpu_millis for place in holding)
+    assert sum(account.fair[0] for account in ledger.top) <= ledger.capacity[0] or any(a.quota[0] > 2**60 for a in ledger.top)
+    for account in (*ledger.top, *ledger.projects.values()):
+        assert 0 <= account.fair[0] <= min(account.limit[0], account.requested[0])
+        if account.children and all(child.quota[0] < 2**60 for child in account.children):
+            assert sum(child.fair[0] for child in account.children) <= account.fair[0]
+
+
+# --- deterministic ---------------------------------------------------------------------------------------------------------------------
+
+
+@MANY
+@given(seed=SEEDS)
+def test_the_order_of_the_input_changes_nothing(seed: int) -> None:
+    world = a_state(seed)
     snapshot = world.snapshot()
     assert decide(shuffled(snapshot, seed), world.policy, world.now) == decide(snapshot, world.policy, world.now)
 
 
-def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
+# --- no stop for nothing ---------------------------------------------------------------------------------------------------------------
+
+
+class Remembering(QuickWorld):
+    """Keeps for whom something was stopped or moved, and expects it to run two cycles later."""
+
+    expected: frozenset[str] = frozenset()
+
+    def cycle(self) -> bool:
+        moved = super().cycle()
+        missing = self.expected.difference(self.running())
+        assert not missing, f"something was stopped for {missing}, which does not run"
+        self.expected = frozenset(d.beneficiary for d in self.plan.decisions if isinstance(d, Stop | Move) and d.beneficiary)
+        return moved
+
+
+@MANY
+@given(seed=SEEDS)
+def test_for_whom_something_is_stopped_or_moved_runs_as_soon_as_that_is_gone(seed: int) -> None:
+    a_state(seed, kind=Remembering).rest(within=10)
+
+
+@MANY
+@given(seed=SEEDS)
+def test_nothing_non_preemptible_is_ever_stopped(seed: int) -> None:
+    world = a_state(seed)
+    fixed = {w.id for w in world.snapshot().workloads if not w.preemptible}
+    assert not fixed & {d.workload_id for d in world.decide().decisions if isinstance(d, Stop | Move)}
+
+
+# --- what is one's own -----------------------------------------------------------------------------------------------------------------
+
+
+def a_fair_cluster(chance: random.Random) -> QuickWorld:
+    """Whole GPUs, quotas that can all be met at once, projects and departments; everybody may have lent and queued anything."""
+    gpus = [chance.randint(1, 4) for _ in range(chance.randint(1, 3))]
+    left = sum(gpus)
+    quotas = []
+    for _ in NAMES:
+        quotas.append(chance.randint(0, left))
+        left -= quotas[-1]
+    homes = [chance.choice([None, "x", "y"]) for _ in NAMES]
+    departments = {d: q(sum(quota for quota, home in zip(quotas, homes, strict=True) if home == d)) for d in "xy"}
+    projects: dict[str, Any] = {
+        name: {**q(quota, chance.choice([None, 0, 1])), "department": home} for name, quota, home in zip(NAMES, quotas, homes, strict=True)
+    }
+    return QuickWorld(*[node(f"n{i}", n) for i, n in enumerate(gpus)], departments=departments, **projects)
+
+
+@MANY
+@given(seed=SEEDS)
+def test_one_gpu_of_a_project_below_quota_starts_within_a_cycle_whatever_others_have_queued(seed: int) -> None:
+    """Quotas fit the cluster, so the GPU is free, or held by preemptible work above quota, or somebody below quota comes first."""
     chance = random.Random(seed)
-
-    def mix(items: tuple[object, ...]) -> tuple[object, ...]:
-        return tuple(chance.sample(items, len(items)))
-
-    return replace(
-        snapshot,
-        nodes=mix(snapshot.nodes),  # type: ignore[arg-type]  # the same items in another order
-        departments=mix(snapshot.departments),  # type: ignore[arg-type]  # as above
-        projects=mix(snapshot.projects),  # type: ignore[arg-type]  # as above
-        workloads=mix(snapshot.workloads),  # type: ignore[arg-type]  # as above
-    )
-
-
-@MODERATE
-@given(gpus=clusters, projects=four_projects, history=histories)
-def test_nothing_stops_without_somebody_who_gains(
-    gpus: list[int], projects: list[dict[str, object]], history: list[list[dict[str, object]]]
-) -> None:
-    world = build(gpus, projects)
-    for batch in history:
-        for ask in batch:
-            submit(world, ask)
-        world.settle()
-    preemptible = {w.id: w.preemptible for w in world.snapshot().workloads}
-    for plan in world.plans:
-        for decision in plan.decisions:
-            if isinstance(decision, Stop | Move):
-                assert preemptible[decision.workload_id]
-                assert decision.beneficiary is not None
+    world = a_fair_cluster(chance)
+    for _ in range(chance.randint(1, 3)):
+        for _ in range(chance.randint(1, 5)):
+            project, gpus, more = an_ask(chance)
+            world.asks(project, max(1, int(gpus)), **{**more, "cpu_millis": 100, "memory_mib": 100})
+        world.rest()
+    waiting = [p for p in world.snapshot().projects if world.used(p.name) * 1000 + 1000 <= (p.gpu.quota or 0)]
+    asked = [world.asks(p.name, 1, priority=200) for p in waiting]
+    world.cycle()
+    for name in asked:
+        pod = world.get(name).pods[0]
+        assert pod.placement or pod.nominated, f"{name} is below quota and waits"
 
 
-@MODERATE
-@given(gpus=clusters, projects=four_projects, history=histories)
-def test_nobody_who_stops_could_have_been_left_running(
-    gpus: list[int], projects: list[dict[str, object]], history: list[list[dict[str, object]]]
-) -> None:
-    """With any one victim left where it is, the request it stopped for would not fit beside it."""
-    world = build(gpus, projects)
-    for batch in history:
-        for ask in batch:
-            submit(world, ask)
-        for _ in range(10):
-            before = world.snapshot()
-            moved = world.cycle()
-            if any(isinstance(d, Stop) for d in world.plan.decisions):
-                assert_minimal(world, before)
-            if not moved:
-                break
+@MANY
+@given(seed=SEEDS)
+def test_who_has_more_quota_never_runs_less(seed: int) -> None:
+    """One-GPU trains and nothing else, so that no size of hole decides."""
+    chance = random.Random(seed)
+    poor = a_fair_cluster(chance)
+    for _ in range(chance.randint(2, 14)):
+        poor.asks(chance.choice(NAMES), 1, priority=chance.choice([40, 50]))
+    rich = QuickWorld(*poor.snapshot().nodes)
+    favoured = chance.choice(poor.snapshot().projects)
+    for department in poor.snapshot().departments:
+        at_once(rich.engine.put_department(department))
+    for project in poor.snapshot().projects:
+        more = Quota((project.gpu.quota or 0) + 1000 * chance.randint(1, 3))
+        at_once(rich.engine.put_project(replace(project, gpu=more) if project is favoured else project))
+    for workload in poor.snapshot().workloads:
+        rich.engine.put_workload(workload)
+    poor.rest()
+    rich.rest()
+    assert rich.used(favoured.name) >= poor.used(favoured.name)
 
 
-def assert_minimal(world: World, before: Snapshot) -> None:
-    """Drop one stopped workload from the plan: the plan must then be impossible, by room or by quota.
-
-    Looked at where all stops of the plan are for one workload, nothing moves and nothing is released besides: then only the request
-    itself is in question. Places are not reconsidered, so this finds victims that are plainly not needed.
-    """
-    stops = [d for d in world.plan.decisions if isinstance(d, Stop) and d.beneficiary]
-    victims = sorted({d.workload_id for d in stops})
-    if len({d.beneficiary for d in stops}) != 1 or len(victims) < 2 or any(isinstance(d, Move) for d in world.plan.decisions):
-        return
-    for left in victims:
-        rest = tuple(d for d in world.plan.decisions if not (isinstance(d, Stop) and d.workload_id == left))
-        assert invariants.check(before, replace(world.plan, decisions=rest)), f"{left} could have been left running"
+# --- told ------------------------------------------------------------------------------------------------------------------------------
 
 
-@MODERATE
-@given(gpus=clusters, projects=four_projects, history=histories)
-def test_everybody_who_waits_is_told_why_once(
-    gpus: list[int], projects: list[dict[str, object]], history: list[list[dict[str, object]]]
-) -> None:
-    world = build(gpus, projects)
-    for batch in history:
-        for ask in batch:
-            submit(world, ask)
-        world.settle()
-    holds = [d for d in world.plan.decisions if isinstance(d, Hold)]
-    assert sorted(d.workload_id for d in holds) == world.pending()
+class Telling(QuickWorld):
+    decide = World.decide
+
+
+@MANY
+@given(seed=SEEDS)
+def test_everybody_who_waits_is_told_why_once(seed: int) -> None:
+    world = a_state(seed, kind=Telling)
+    pending = set(world.pending())
+    plan = world.decide()
+    holds = [d for d in plan.decisions if isinstance(d, Hold)]
+    told = {d.workload_id for d in holds}
+    assert len(told) == len(holds)
+    assert pending - {d.workload_id for d in plan.decisions if isinstance(d, Start)} <= told
+    assert told <= pending | {d.workload_id for d in plan.decisions if isinstance(d, Stop)}
     assert sorted(d.position for d in holds) == list(range(1, len(holds) + 1))
     assert all(d.reason.sentence.endswith(".") and "insufficient" not in d.reason.sentence.lower() for d in holds)
 
 
-@MODERATE
-@given(gpus=clusters, history=histories)
-def test_what_is_below_quota_starts_when_only_lent_gpus_are_in_the_way(gpus: list[int], history: list[list[dict[str, object]]]) -> None:
-    """One-GPU train of `a`, quota of all GPUs, against others without quota: it always gets in, whatever they have queued."""
-    world = World(*[node(f"n{i}", count) for i, count in enumerate(gpus)], a=sum(gpus), b=0, c=0, d=0)
-    for batch in history:
-        for ask in batch:
-            submit(world, {**ask, "project": ask["project"] if ask["project"] != "a" else "b", "fixed": False})
-        world.settle()
-    for _ in range(sum(gpus)):
-        world.asks("a", 1)
-    world.settle()
-    assert world.used("a") == sum(gpus)
+# --- shares ----------------------------------------------------------------------------------------------------------------------------
 
 
 claims = st.lists(
@@ -210,10 +225,11 @@ claims = st.lists(
     min_size=1,
     max_size=6,
 )
+capacities = st.integers(0, 20).map(lambda n: n * 1000)
 
 
-@settings(max_examples=400, deadline=None)
-@given(capacity=st.integers(0, 20).map(lambda n: n * 1000), everyone=claims)
+@MANY
+@given(capacity=capacities, everyone=claims)
 def test_shares_are_conserved_and_bounded(capacity: int, everyone: list[Claim]) -> None:
     shares = divide(capacity, everyone, 1000)
     assert sum(shares) <= capacity
@@ -223,14 +239,15 @@ def test_shares_are_conserved_and_bounded(capacity: int, everyone: list[Claim]) 
         assert sum(shares) == capacity
 
 
-@settings(max_examples=200, deadline=None)
-@given(capacity=st.integers(0, 20).map(lambda n: n * 1000), everyone=claims, more=st.integers(1, 4))
+@MANY
+@given(capacity=capacities, everyone=claims, more=st.integers(1, 4))
 def test_more_quota_never_means_a_smaller_share(capacity: int, everyone: list[Claim], more: int) -> None:
-    """Where the guarantees fit and weights do not follow quotas."""
-    if sum(min(c.quota, c.wants) for c in everyone) + more * 1000 > capacity:
-        return
+    """Where weights do not follow quotas; what goes out in whole GPUs may shift by less than one."""
     richer = [replace(everyone[0], quota=everyone[0].quota + more * 1000), *everyone[1:]]
     assert divide(capacity, richer, 1000)[0] + 1000 > divide(capacity, everyone, 1000)[0]
+
+
+# --- by hand ---------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("placement", ["binpack", "spread"])
@@ -242,22 +259,6 @@ def test_both_ways_of_placing_keep_the_invariants(placement: str) -> None:
     used = {p.placement.node for w in world.snapshot().workloads for p in w.pods if p.state in HOLDING and p.placement}
     assert used == ({"n1", "n2"})
     assert any(isinstance(d, Start) for plan in world.plans for d in plan.decisions)
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    gpus=st.lists(st.sampled_from([2, 4, 8]), min_size=4, max_size=8),
-    projects=four_projects,
-    history=st.lists(st.lists(asks, min_size=8, max_size=16), min_size=1, max_size=3),
-)
-def test_larger_clusters_where_sets_are_built_greedily_keep_the_same_promises(
-    gpus: list[int], projects: list[dict[str, object]], history: list[list[dict[str, object]]]
-) -> None:
-    world = build(gpus, projects)
-    for batch in history:
-        for ask in batch:
-            submit(world, ask)
-        world.settle()
 
 
 def test_an_elastic_workload_that_just_grew_is_one_victim_not_two() -> None:

@@ -131,6 +131,17 @@ def fair_share_reached() -> Reason:
 
 @golden(
     ReasonCode.FAIR_SHARE_REACHED,
+    "The fair share is reached: project a may have 1 GPU now (quota 1) and uses 1; this asks for 0.5 GPU (16384 MiB of one GPU). It starts "
+    "when a1 of a ends.",
+)
+def fair_share_reached_by_what_asks_for_memory() -> Reason:
+    world = World(node(gpus=1), a=1)
+    world.runs("a", 1)
+    return held(world, world.asks("a", gpu_memory_mib=16_384))
+
+
+@golden(
+    ReasonCode.FAIR_SHARE_REACHED,
     "The fair share is reached: department d may have 1 GPU now (quota 1) and uses 1; this asks for 1 GPU. The rest is held by "
     "b (1 GPU) and c (1 GPU). It starts when c1 of c ends.",
 )
@@ -461,8 +472,8 @@ KEPT = Policy(grace_s=0, reserve_after_s=600)
 
 @golden(
     ReasonCode.KEPT_FOR_OTHERS,
-    "What is free on n1 is kept for a2 of a, which has waited long; until that has started only preemptible work may run there. In its "
-    "turn it starts as preemptible, or if it may use nodes of any type and pool.",
+    "What is free on n1 is kept for a2 of a, which has waited long; until that has started only work that gives way to it may start "
+    "there. In its turn it starts as preemptible.",
 )
 def kept_for_others() -> Reason:
     world = World(node("n1", 4, node_type="v100"), node("n2", 2, node_type="h200"), policy=KEPT, a=q(4), b=q(2))
@@ -473,8 +484,8 @@ def kept_for_others() -> Reason:
 
 @golden(
     ReasonCode.KEPT_FOR_OTHERS,
-    "What is free on n1 and n2 is kept for a2 of a, which has waited long; until that has started only preemptible work may run there. "
-    "In its turn it starts as preemptible, or if it may use nodes of any type and pool.",
+    "What is free on n1 and n2 is kept for a2 of a, which has waited long; until that has started only work that gives way to it may "
+    "start there. In its turn it starts as preemptible.",
 )
 def kept_for_others_on_several_nodes() -> Reason:
     nodes = [node("n1", 4, node_type="v100"), node("n2", 4, node_type="v100"), node("n3", 2, node_type="h200")]

@@ -51,7 +51,11 @@ def test_what_filled_in_gives_way_and_is_told_for_whom() -> None:
     filler = world.asks("b", 1, age_s=0)
     world.cycle()
     assert world.running() == ["b1", filler]
-    assert world.hold(big).sentence.endswith("n1 is kept for it: what starts there from now on gives way.")
+    reason = world.hold(big)
+    assert reason.sentence.endswith(
+        "n1 is kept for it, as it has waited longer than 20 s: what started there since then gives way. b1 of b has to end first."
+    )
+    assert dict(reason.numbers)["kept_since"] == world.get(big).created_at + AFTER_S
     world.delete("b1")
     world.settle()
     assert world.running() == [big]
@@ -72,9 +76,122 @@ def test_non_preemptible_work_does_not_start_where_a_place_is_kept() -> None:
     reason = world.hold(notebook)
     assert reason.code is ReasonCode.KEPT_FOR_OTHERS
     assert reason.sentence == (
-        "What is free on n1 is kept for big of a, which has waited long; until that has started only preemptible work may run there. "
-        "In its turn it starts as preemptible."
+        "What is free on n1 is kept for big of a, which has waited long; until that has started only work that gives way to it may "
+        "start there. In its turn it starts as preemptible."
     )
+
+
+def test_a_projects_own_later_jobs_do_not_starve_its_big_one() -> None:
+    """They fill its share: what comes after it gives way, whichever nodes it is on."""
+    world = World(node("n1", 4), node("n2", 4), policy=KEEPS, a=q(4, limit=4), b=4)
+    world.runs("a", 1, fixed=True, on="n1", priority=50)
+    big = world.asks("a", 4, age_s=100)
+    later = [world.asks("a", 1, age_s=0) for _ in range(3)]
+    world.settle()
+    assert set(later) < set(world.running())
+    world.delete("a1")
+    world.settle()
+    assert world.running() == [big]
+    assert set(world.stopped) == set(later)
+
+
+def test_a_projects_own_later_notebook_does_not_take_the_quota_that_its_big_one_waits_for() -> None:
+    world = World(node("n1", 4), node("n2", 4), policy=KEEPS, a=4)
+    earlier = world.runs("a", 1, fixed=True, priority=50, age_s=1)
+    big = world.asks("a", 4, fixed=True, priority=50, age_s=100)
+    later = world.asks("a", 1, fixed=True, priority=50, age_s=0)
+    world.settle()
+    assert world.pending() == [big, later]
+    assert world.hold(later).code is ReasonCode.KEPT_FOR_OTHERS
+    world.delete(earlier)
+    world.settle()
+    assert world.running() == [big]
+
+
+def test_who_fills_in_has_nobody_stopped_for_it_on_kept_nodes() -> None:
+    """c takes back what is lent on the other node, although less would have to stop on the kept one, where a notebook has to end."""
+    world = World(node("n1", 5), node("n2", 3), policy=KEEPS, a=5, b=2, c=1)
+    world.runs("b", 1, fixed=True)
+    for _ in range(4):
+        world.runs("b", 1)
+    lent = world.runs("b", 3, on="n2")
+    world.asks("a", 5, name="big", age_s=100)
+    small = world.asks("c", 1, age_s=0)
+    world.settle()
+    assert world.stopped == [lent]
+    assert world.node_of(small) == "n2"
+
+
+def test_the_larger_of_two_that_have_waited_long_goes_first_and_the_smaller_beside_it() -> None:
+    world = World(node("n1", 4), policy=KEEPS, a=3, b=1, c=4)
+    world.runs("c", 4, fixed=True)
+    small, big = world.asks("b", 1, fixed=True, age_s=200), world.asks("a", 3, fixed=True, age_s=100)
+    world.settle()
+    world.delete("c1")
+    world.settle()
+    assert world.running() == sorted([big, small])
+
+
+def test_surplus_pods_that_joined_behind_give_way_and_the_minimum_stays() -> None:
+    world = World(node("n1", 4), policy=KEEPS, a=3, b=1)
+    world.runs("b", 1, pods=4, min_pods=1, on=["n1"], age_s=500)
+    blocker = world.runs("a", 1, fixed=True)
+    big = world.asks("a", 3, age_s=100)
+    world.cycle()
+    assert world.pods_running("b1") > 1
+    world.delete(blocker)
+    world.settle()
+    assert world.pods_running("b1") == 1
+    assert big in world.running()
+
+
+def test_a_gang_gets_as_many_nodes_as_it_needs_where_least_has_to_end() -> None:
+    nodes = [node(f"n{i}", 4) for i in range(1, 5)]
+    world = World(*nodes, policy=KEEPS, a=8, b=8)
+    for name, gpus in (("n1", 3), ("n2", 1), ("n3", 4), ("n4", 2)):
+        world.runs("b", gpus, fixed=True, on=name)
+    gang = world.asks("a", 4, pods=2, age_s=100)
+    world.settle()
+    assert " n2 and n4 are kept for it" in world.hold(gang).sentence
+    assert world.hold(gang).sentence.endswith("b2 of b and b4 of b have to end first.")
+
+
+def test_a_node_full_of_notebooks_is_kept_last_for_nobody_knows_when_they_end() -> None:
+    world = World(node("n1", 4), node("n2", 4), policy=KEEPS, a=3, b=5)
+    for _ in range(2):
+        world.runs("b", 1, fixed=True, on="n1")
+    world.runs("b", 3, on="n2")
+    big = world.asks("a", 3, age_s=100)
+    world.settle()
+    assert "n2 is kept for it" in world.hold(big).sentence
+
+
+def test_a_node_whose_cpu_is_taken_is_not_kept_as_if_it_were_free() -> None:
+    world = World(node("n1", 4, cpu_millis=8000), node("n2", 4, cpu_millis=8000), policy=KEEPS, a=4, b=8)
+    world.runs("b", 0, fixed=True, cpu_millis=6000, on="n1")
+    world.runs("b", 0, fixed=True, cpu_millis=6000, on="n1", name="more", memory_mib=1)
+    world.runs("b", 2, fixed=True, on="n2")
+    big = world.asks("a", 4, cpu_millis=4000, age_s=100)
+    world.settle()
+    assert "n2 is kept for it" in world.hold(big).sentence
+
+
+@pytest.mark.parametrize("change", ["deleted", "its node lost"])
+def test_nothing_is_kept_any_more_for_who_is_gone(change: str) -> None:
+    world = World(node("n1", 4), node("n2", 1), policy=KEEPS, a=4, b=5)
+    world.runs("b", 3, fixed=True)
+    world.asks("a", 4, name="big", age_s=100)
+    notebook = world.asks("b", 1, fixed=True, age_s=0)
+    other = world.runs("b", 1, fixed=True, on="n2")
+    world.settle()
+    assert notebook in world.pending()
+    if change == "deleted":
+        world.delete("big")
+    else:
+        world.engine.lose_node("n1")
+        world.delete(other)
+    world.settle()
+    assert notebook in world.running()
 
 
 def test_a_reservation_beyond_quota_keeps_out_nobody_who_is_within_his() -> None:

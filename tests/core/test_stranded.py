@@ -146,6 +146,17 @@ def test_a_workload_is_counted_once_however_often_it_is_looked_at() -> None:
     assert learner.look(reversed(world.snapshot().workloads)) is not None
 
 
+def test_the_mix_is_the_same_object_until_half_as_much_again_has_been_seen() -> None:
+    learner = Learner()
+    learner.note(asks(0.5), count=ENOUGH)
+    first = learner.mix
+    for _ in range(ENOUGH // 2 - 1):
+        learner.note(asks(0.3))
+        assert learner.mix is first
+    learner.note(asks(0.3))
+    assert learner.mix is not first
+
+
 requests = st.builds(
     asks,
     gpu=st.sampled_from([0, 0.1, 0.25, 0.3, 0.5, 0.7, 0.81, 1, 2, 4]),
@@ -252,11 +263,39 @@ def test_simulate_fill_says_what_stays_unallocated(tmp_path: Path, capsys: pytes
     assert '"policy": "stranded", "nodes": 4' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("8000,1000,one,1000,", r"arrivals\.csv, line 3, column gpus: 'one' is not a whole number of at least 0"),
+        ("-8000,1000,1,1000,", r"line 3, column cpu_millis: '-8000' is not a whole number"),
+        ("8000,1000,1,1500,", r"line 3, column gpu_millis: 1500 is more than 1000"),
+        ("8000,1000,2,0,", r"line 3, column gpu_millis: 2 GPUs of 0 thousandths each are none"),
+        ("8000,1000", r"line 3, column gpus: it is missing: the line is too short"),
+    ],
+)
+def test_simulate_fill_says_where_a_value_is_wrong(tmp_path: Path, line: str, sentence: str) -> None:
+    nodes, arrivals = made_trace(tmp_path, nodes=1)
+    lines = arrivals.read_text().splitlines()
+    arrivals.write_text("\n".join([*lines[:2], line, *lines[2:]]))
+    with pytest.raises(SystemExit, match=sentence):
+        main(["--fill", str(nodes), str(arrivals)])
+
+
 def test_simulate_fill_says_what_is_wrong_with_its_files(tmp_path: Path) -> None:
     nodes, arrivals = made_trace(tmp_path, nodes=1)
-    with pytest.raises(SystemExit, match=r"has no column name\. Columns: name, cpu_millis"):
+    with pytest.raises(SystemExit, match=r"line 1, has no column name\. Columns: name, cpu_millis"):
         main(["--fill", str(arrivals), str(nodes)])
     with pytest.raises(SystemExit, match="cannot be read: No such file"):
         main(["--fill", str(tmp_path / "none.csv"), str(arrivals)])
     with pytest.raises(SystemExit):
         main(["--fill", str(nodes)])
+    head, first = nodes.read_text().splitlines()[:2]
+    nodes.write_text(f"{head}\n{first}\n{first}\n")
+    with pytest.raises(SystemExit, match=r"line 3, column name: there is a node n00 above"):
+        main(["--fill", str(nodes), str(arrivals)])
+    nodes.write_text(f"{head}\nn1,8000,1000,0,\n")
+    with pytest.raises(SystemExit, match="has no node with a GPU"):
+        main(["--fill", str(nodes), str(arrivals)])
+    nodes.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SystemExit, match="is not a text in UTF-8"):
+        main(["--fill", str(nodes), str(arrivals)])

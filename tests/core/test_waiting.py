@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from builders import World, node, q
-from hotdesk_scheduler.core import invariants
-from hotdesk_scheduler.core.decide import cycle
 from hotdesk_scheduler.core.model import PodState, Policy
-from hotdesk_scheduler.core.plan import Plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_worlds import QuickWorld, a_history
 
 AFTER_S = 8
 LONGEST_S = 6
@@ -20,18 +18,6 @@ TO_START_S = 3
 BOUND_S = AFTER_S + LONGEST_S + TO_START_S
 BIG = "a0"
 SMALL = (1, 1, 1, 2, 0.5, 0.3)
-
-
-class QuickWorld(World):
-    """Without the sentences for those who wait, which take most of the time."""
-
-    def decide(self) -> Plan:
-        snapshot = self.snapshot()
-        ledger, _ = cycle(snapshot, self.policy, self.now)
-        self.plan = Plan(snapshot.version, tuple(ledger.decisions.values()))
-        broken = invariants.check(snapshot, self.plan, told=False)
-        assert not broken, "; ".join(broken)
-        return self.plan
 
 
 @dataclass
@@ -108,3 +94,11 @@ def test_a_big_job_within_quota_starts_by_the_bound_whatever_small_work_comes(se
 
 def test_the_streams_are_hard_enough_to_starve_it_without() -> None:
     assert sum(waited(seed, None) is None for seed in range(60)) >= 6
+
+
+@settings(max_examples=300)
+@given(seed=st.integers(0, 1 << 32))
+def test_also_with_nodes_kept_it_comes_to_rest(seed: int) -> None:
+    world = a_history(seed)
+    world.policy = replace(world.policy, reserve_after_s=50.0)
+    world.rest()

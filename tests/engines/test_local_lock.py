@@ -113,7 +113,7 @@ def test_the_lock_of_a_killed_scheduler_is_free(path: Path, holders: list[subpro
     holder.kill()
     holder.wait()
     lock = StateLock(path)
-    waited = []
+    waited: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "sleep", waited.append)
         lock.acquire()

@@ -16,8 +16,8 @@ from hotdesk.commands.parse import parse
 from hotdesk.commands.perform import action_of
 from hotdesk.commands.table import VERBS, flags_of
 from hotdesk.commands.words import split_line
-from hotdesk.version import VERSION
 from hotdesk_api.errors import Invalid
+from hotdesk_api.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 NOW = [verb for verb in VERBS if not verb.later]

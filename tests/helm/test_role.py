@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cluster.running import Cluster
-from engine_world import NODE
+from engine_world import NODE, RECLAIMED, eventually
 from helm_chart import LEAST, Json, only, render, why_no_helm
 from hotdesk_scheduler.core.model import Department, GpuRequest, Placement, PodState, Project
 from hotdesk_scheduler.engines.kubernetes import manifests
@@ -96,6 +96,7 @@ async def _do_everything(world: Kube) -> None:
         await world.until(job, PodState.STOPPED)
         await engine.forget(job)
     await _adopt(world)
+    await _take_in(world)
     engine.show_event("id-adopted", "Normal", "Scheduled", "It runs.")
     for _ in range(300):
         if (await world.api.get(f"/api/v1/namespaces/{world.namespace}-team-a/events"))["items"]:
@@ -112,6 +113,23 @@ async def _adopt(world: Kube) -> None:
     made = manifests.pod_object(entry.workload, entry.spec, pod, uid=entry.uid, namespace=entry.namespace, variables={})
     await world.api.create(f"/api/v1/namespaces/{entry.namespace}/pods", made)
     await world.run(job)
+
+
+async def _take_in(world: Kube) -> None:
+    """A pod of somebody else that names us: told why it waits, bound, evicted."""
+    path = f"/api/v1/namespaces/{world.namespace}-team-a/pods"
+    spec = {"schedulerName": "hotdesk", "containers": [{"name": "theirs", "image": "x"}]}
+    made = await world.api.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": spec})
+    uid = made["metadata"]["uid"]
+    await eventually(lambda: world.find(uid), "it being queued")
+    world.engine.show_holds({uid: RECLAIMED})
+    for _ in range(300):
+        if (await world.api.get(f"{path}/bare"))["status"].get("conditions"):
+            break
+        await asyncio.sleep(0.05)
+    await world.run(uid)
+    await world.stop(uid, grace_s=0)
+    await eventually(lambda: world.find(uid) is None, "it being gone")
 
 
 def _asked_by(world: Kube) -> tuple[Asked, set[str]]:

@@ -30,8 +30,9 @@ def test_while_it_waits_the_page_shows_place_and_reason_and_it_starts_when_it_ca
     bob.open(project="team-b", gpu="2")
     assert bob.ask("second", project="team-b", gpu="1").status_code in {201, 202}
     page = bob.watch("second")
-    assert len(page.says("Number 1 in the queue of team-b. ")) > len("Number 1 in the queue of team-b. "), "and why"
+    assert len(page.says("Number 1 in the queue. ")) > len("Number 1 in the queue. "), "and why"
     page.says("Asking for 1 GPU of team-b")
+    wait_for(lambda: ["GPUs held by", "team-b (2 GPUs)"] in page.events[-1].get("hotdesk", {}).get("numbers", []), "its numbers")
     pending = bob.browse().get("/hub/spawn-pending/bob/second").text
     assert "hd-cancel" in pending, "JupyterHub 5 has no button of its own"
     assert "/hub/api/users/bob/servers/second" in pending

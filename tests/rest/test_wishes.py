@@ -143,6 +143,28 @@ async def test_why_and_what_if_answer_with_a_sentence(service: desks.Running) ->
         await alice.call(calls.what_if(desks.spec("huge", gpus=99)))
 
 
+async def test_a_forecast_names_who_would_stop_and_who_took_its_place_is_told_afterwards(service: desks.Running) -> None:
+    alice, bob = service.client(), service.client("bob-token")
+    for name in ("one", "two"):
+        await alice.call(calls.submit(desks.spec(name, gpus=8)))
+    await desks.until(lambda: all(w.pods[0].placement for w in service.engine.snapshot().workloads))
+    asked = desks.spec("b1", project="team-b", gpus=2)
+    plan = await bob.call(calls.what_if(asked))
+    (victim,) = plan.would_stop
+    assert (plan.starts_now, victim.name, victim.project, victim.reason.code) == (True, "two", "team-a", "reclaimed")
+    numbers = victim.reason.numbers
+    assert (numbers["before"], numbers["after"], numbers["by_before"], numbers["by_after"]) == (16000, 8000, 0, 2000)
+    assert "two of team-a stops (reclaimed: team-a goes from 16 GPUs to 8" in plan.sentence
+    await bob.call(calls.submit(asked))
+    two = next(w.id for w in service.engine.snapshot().workloads if w.name == "two")
+    await desks.until(lambda: two in service.desk.loop.holds)
+    why = await alice.call(calls.why("team-a", "two"))
+    assert why.stopped is not None
+    assert why.stopped.sentence.startswith("Reclaimed by project team-b for b1: team-a held 16 GPUs, may have")
+    assert why.held_by == {"team-a": 8000, "team-b": 2000}
+    assert (why.queue_position, why.queue_length) == (1, 1)
+
+
 async def test_events_tell_the_story_of_a_workload_and_not_of_its_namesake(service: desks.Running) -> None:
     alice = service.client()
     await alice.call(calls.submit(desks.spec("one")))

@@ -1,9 +1,14 @@
-"""Job traces (`simulate --jobs`): what comes of a day, computed by hand, and what would come of it if the quotas were others."""
+"""Job traces (`simulate --jobs`): what comes of a day, computed by hand, and what would come of it if the quotas were others.
+
+The documentation's example is compared with what the command says today; after an intended change: `HOTDESK_GOLDEN=write pytest …`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +24,8 @@ from hotdesk_scheduler.whatif.figures import Figures, Row, figures, jain
 from hotdesk_scheduler.whatif.play import Rules, Story, play
 from hotdesk_scheduler.whatif.report import duration_words
 
+ROOT = Path(__file__).parents[2]
+WRITE = os.environ.get("HOTDESK_GOLDEN") == "write"  # read at import: the tests themselves see no HOTDESK_ variables
 NOW_AND_THEN = """submit,duration,gpus,project,name
 0,100,1,a,a1
 0,100,1,a,a2
@@ -335,8 +342,8 @@ def test_a_gpu_model_no_node_has_is_named_with_those_there_are(tmp_path: Path) -
     [
         ("p.csv", "project,gpu_quota,weight,department\na,4,2,d\nb,unlimited,,\n"),
         ("p.json", '[{"name": "a", "quota": 4, "weight": 2, "department": "d"}, {"name": "b", "quota": "unlimited"}]'),
-        ("p.json", '[{"name": "a", "gpu_quota_millis": 4000, "gpu_over_quota_weight": 2000, "department": "d"}, '
-         '{"name": "b", "gpu_quota_millis": null}]'),
+        ("p.json", '{"items": [{"name": "a", "gpu_quota_millis": 4000, "gpu_over_quota_weight": 2000, "department": "d"}, '
+         '{"name": "b", "gpu_quota_millis": null}]}'),
         ("p.yaml", "projects:\n  a: {quota: 4, weight: 2, department: d}\n  b: unlimited\ndepartments:\n  d: 6\n"),
     ],
 )  # fmt: skip
@@ -353,3 +360,22 @@ def test_nodes_may_be_a_file(tmp_path: Path) -> None:
 
 def test_times_are_said_in_words() -> None:
     assert [duration_words(seconds) for seconds in (None, 12, 65, 7500, 273_600)] == ["-", "12s", "1m 05s", "2h 05m", "3d 04h"]
+
+
+# --- the documentation -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_documented_example_says_what_the_page_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, picture, drawn = ROOT / "docs/what-if.md", ROOT / "docs/what-if/chart.svg", tmp_path / "chart.svg"
+    before, command, between, shown, after = re.split(r"^```(?:text)?\n", page.read_text(), maxsplit=4, flags=re.MULTILINE)
+    words = shlex.split(command.replace("\\\n", " ").replace("docs/what-if/chart.svg", str(drawn)))
+    monkeypatch.chdir(ROOT)
+    assert words[:2] == ["hotdesk-scheduler", "simulate"]
+    assert simulate(*words[2:]) == 0
+    said = capsys.readouterr().out
+    if WRITE:
+        page.write_text(f"{before}```\n{command}```\n{between}```text\n{said}```\n{after}")
+        picture.write_text(drawn.read_text())
+    assert (said, drawn.read_text()) == (shown, picture.read_text())

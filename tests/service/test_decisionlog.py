@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -21,19 +22,20 @@ from hotdesk_api.errors import Invalid
 from hotdesk_scheduler import replay
 from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import GpuRequest, PodRequest, Policy, Snapshot
-from hotdesk_scheduler.core.plan import Plan
+from hotdesk_scheduler.core.plan import Hold, Plan
 from hotdesk_scheduler.decisionlog import reader, segments
-from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, plain
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, FACTS, REVIEW, Cycle, plain
 from hotdesk_scheduler.decisionlog.encoder import Encoder, runs
 from hotdesk_scheduler.decisionlog.reader import Note, Recorded
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
 from hotdesk_scheduler.service.loop import BrokenPlan, Loop
 from hypothesis import given, settings
-from random_worlds import SEEDS, a_history
+from random_worlds import SEEDS, QuickWorld, a_history
 
-POLICY = Policy(grace_s=0, reserve_after_s=600.0)
+POLICY = Policy(grace_s=0, reserve_after_s=600.0, history_weight=1.0)
 
 
 def busy_world() -> World:
@@ -62,7 +64,8 @@ def history(cycles: int = 8) -> Iterator[Cycle]:
         reviewed = tuple(lifecycle.review(world.snapshot(), world.policy, world.now))
         if reviewed:
             yield Cycle(REVIEW, world.snapshot(), world.policy, world.now, reviewed)
-        snapshot = replace(world.snapshot(), mix=learner.mix if number > 2 else None)
+        past = (("a", 10**25 * number), ("b", 10**24)) if number > 1 else ()
+        snapshot = replace(world.snapshot(), mix=learner.mix if number > 2 else None, usage=past)
         yield Cycle(DECIDE, snapshot, world.policy, world.now, decide(snapshot, world.policy, world.now))
         world.cycle()
         if number == 2:
@@ -115,6 +118,16 @@ def test_every_part_of_a_snapshot_is_recorded() -> None:
     cycle = next(history())
     line = json.loads(Encoder().line(replace(cycle, snapshot=replace(cycle.snapshot, mix=Learner().mix or None, usage=(("a", 7),)))))
     assert {item.name for item in fields(Snapshot)} - {"mix"} <= set(line)
+
+
+def test_every_part_of_a_plan_is_recorded() -> None:
+    """A new one wants its word in `FACTS`, or to be written as decisions and holds are."""
+    assert {item.name for item in fields(Plan)} == {"version", "acts", "holds", *FACTS}
+    cycle = next(history())
+    assert isinstance(cycle.answer, Plan)
+    other = replace(cycle, answer=replace(cycle.answer, weights=(("a", 7),)))
+    assert json.loads(Encoder().line(other))["weights"] == {"a": 7}
+    assert plain(other.answer).text() != plain(cycle.answer).text()
 
 
 def test_what_changes_nothing_and_decides_nothing_is_not_written(tmp_path: Path) -> None:
@@ -286,7 +299,30 @@ def test_a_compressed_segment_that_ends_early_is_read_as_far_as_it_goes(tmp_path
     assert "any further" in note.sentence or "middle of line" in note.sentence
 
 
-class Recording(World):
+class CountedBy(tuple[Hold, ...]):
+    """Holds that know which thread looked at them first."""
+
+    __slots__ = ()
+    threads: list[str] = []
+
+    def __len__(self) -> int:
+        self.threads.append(threading.current_thread().name)
+        return super().__len__()
+
+    def __iter__(self) -> Iterator[Hold]:
+        self.threads.append(threading.current_thread().name)
+        return super().__iter__()
+
+
+def test_the_queue_is_counted_by_who_decided_never_by_two_threads_at_a_time(tmp_path: Path) -> None:
+    cycle = next(history())
+    assert isinstance(cycle.answer, Plan)
+    written([replace(cycle, answer=replace(cycle.answer, holds=CountedBy(cycle.answer.holds)))], tmp_path / "log")
+    assert CountedBy.threads[0] == threading.current_thread().name
+    assert "decisionlog" in CountedBy.threads
+
+
+class Recording(QuickWorld):
     """A world whose decisions go on record, made with reservations and for a mix of requests, as a service makes them."""
 
     def __init__(self, *nodes: Any, **more: Any) -> None:
@@ -314,7 +350,7 @@ class Recording(World):
 def test_any_history_comes_back_and_is_decided_the_same_again(seed: int) -> None:
     world = a_history(seed, kind=Recording)
     assert isinstance(world, Recording)
-    encoder = Encoder()
+    encoder, memory = Encoder(), Memory()
     written_ones = [(cycle, line) for cycle in world.asked if (line := encoder.line(cycle))]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "000001.jsonl"
@@ -323,6 +359,7 @@ def test_any_history_comes_back_and_is_decided_the_same_again(seed: int) -> None
             assert isinstance(recorded, Recorded)
             assert recorded.answer.text() == plain(cycle.answer).text()
             assert replay.answer(recorded).text() == recorded.answer.text()
+            assert replay.answer(recorded, memory).text() == recorded.answer.text()
 
 
 def crashes(snapshot: Snapshot, policy: Policy, now: float) -> Plan:

@@ -93,9 +93,10 @@ def cycles(record: Path) -> list[Recorded]:
 
 @pytest.mark.slow
 def test_a_real_services_record_gives_the_same_decisions_again(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert replayed(record.parents[1]) == 0
     found = cycles(record)
-    assert capsys.readouterr().out == f"{len(found)} cycles, all the same\n"
+    for how in ([], ["--cold"]):
+        assert replayed(record.parents[1], *how) == 0
+        assert capsys.readouterr().out == f"{len(found)} cycles, all the same\n"
     assert len(segments.listed(record)) == 2, "one before the restart, one after it"
     kinds = {decision["kind"] for item in found for decision in item.answer.decisions}
     assert kinds >= {"start", "stop", "remove", "requeue"}
@@ -205,6 +206,14 @@ def test_what_if_a_project_had_more_shows_what_would_have_been_decided(record: P
     assert "fair share of team-b" in out
     assert replayed(record, "--quota", "team-x=1") == 1
     assert "team-a, team-b" in capsys.readouterr().err
+
+
+def test_without_a_place_the_services_own_state_directory_is_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTDESK_STATE", str(tmp_path / "mine"))
+    assert replayed() == 2
+    assert str(tmp_path / "mine") in capsys.readouterr().err
 
 
 def test_a_place_without_a_record_and_bad_flags_are_answered_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import desks
 import pytest
+from builders import World, node
+from hotdesk_api.errors import Invalid
 from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Workload
+from hotdesk_scheduler.service import specs
 from hotdesk_scheduler.service.specs import generated_name, pod_request, workload_of
 
 
@@ -60,3 +65,18 @@ def test_generated_names_take_the_first_free_number() -> None:
     assert generated_name(None, {"job-0", "job-1"}) == "job-2"
     assert generated_name("train", {"job-0"}, 7) == "train-7"
     assert len(generated_name("x" * 63, set())) <= 63
+
+
+@pytest.mark.parametrize(
+    ("wishes", "sentence"),
+    [
+        ({"cpu_millis": 500_000}, "No node has 500 CPU cores: the largest, n2, has 80 CPU cores. Ask for at most 80 CPU cores;"),
+        ({"memory_mib": 600_000}, "No node has 600000 MiB of memory: the largest, n2, has 512000 MiB of memory. Ask for"),
+        ({"gpus": 0, "gpu_memory_mib": 40_000}, "No node has 40000 MiB of memory on one GPU: the largest, n2, has 32768 MiB"),
+    ],
+)
+def test_what_no_node_has_is_refused_in_words(wishes: dict[str, Any], sentence: str) -> None:
+    snapshot = World(node("n1", 2), node("n2", 2), a=2).snapshot()
+    with pytest.raises(Invalid) as refused:
+        specs._check_fits_a_node(desks.spec("n", **wishes), snapshot)
+    assert str(refused.value).startswith(sentence)

@@ -68,4 +68,5 @@ def test_a_plan_says_whether_it_starts_now_and_what_would_help_once() -> None:
     said = Explanation(sentence="team-a has used its quota. Ask for 0.5.", starts_now=False, what_would_help="Ask for 0.5.")
     assert form.plan_in_words(said) == "Will wait: team-a has used its quota. Ask for 0.5."
     assert form.plan_in_words(Explanation(sentence="Starts now on node-1.", starts_now=True)) == "Starts now on node-1."
-    assert form.plan_in_words(Explanation(sentence="On node-1.", starts_now=True)) == "Starts now. On node-1."
+    soon = Explanation(sentence="It would start on node-1 as soon as room is made: a1 of team-a stops.", starts_now=True)
+    assert form.plan_in_words(soon) == soon.sentence

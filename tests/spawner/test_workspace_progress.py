@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import cast
 
-from hotdesk_api.models import Grant, ReasonOut, WorkloadOut
+from hotdesk_api.calls import Call
+from hotdesk_api.client import AsyncClient
+from hotdesk_api.errors import Unavailable
+from hotdesk_api.models import Explanation, Grant, ReasonOut, WorkloadOut
 from hotdesk_spawner import progress
+from hotdesk_spawner.telling import Teller
 
 
 def workload(*, position: int | None = 2, sentence: str = "team-a has used its 4 GPUs.") -> WorkloadOut:
@@ -34,9 +39,79 @@ async def told(board: progress.Board) -> list[str]:
 
 def test_waiting_tells_place_and_reason() -> None:
     event = progress.waiting(workload())
-    assert event["message"] == "Number 2 in the queue of team-a. team-a has used its 4 GPUs."
+    assert event["message"] == "Number 2 in the queue. team-a has used its 4 GPUs."
     assert event["hotdesk"]["position"] == 2
     assert progress.waiting(workload(position=None, sentence=""))["message"] == "Waiting."
+
+
+ANSWER = Explanation(
+    sentence="team-a has used its 4 GPUs.",
+    starts_now=False,
+    asked_millis=500,
+    quota_millis=4000,
+    fair_share_millis=4000,
+    used_millis=4000,
+    held_by={"team-a": 4000, "team-b": 1000},
+    queue_position=2,
+    queue_length=5,
+    what_would_help="It starts when job-1 of team-a ends.",
+)
+
+
+def test_waiting_has_the_numbers_that_why_shows() -> None:
+    assert progress.waiting(workload(), ANSWER)["hotdesk"]["numbers"] == [
+        ["Asked", "0.5 GPU"],
+        ["Quota", "4 GPUs"],
+        ["Fair share", "4 GPUs"],
+        ["Used by the project", "4 GPUs"],
+        ["GPUs held by", "team-a (4 GPUs), team-b (1 GPU)"],
+        ["Place in the queue", "2 of 5"],
+        ["What would help", "It starts when job-1 of team-a ends."],
+    ]
+    assert progress.waiting(workload())["hotdesk"]["numbers"] == []
+
+
+async def test_new_numbers_take_the_place_of_the_old_ones() -> None:
+    board = progress.Board()
+    board.put({"message": "asked"})
+    early = asyncio.ensure_future(told(board))
+    for held in (4000, 3000, 2000):
+        board.put(progress.waiting(workload(), ANSWER.model_copy(update={"held_by": {"team-a": held}})))
+        await asyncio.sleep(0)
+    board.close()
+    waiting = progress.waiting(workload())["message"]
+    assert await early == ["asked", waiting, waiting, waiting]
+    assert await told(board) == ["asked", waiting]
+    assert board.events[-1]["hotdesk"]["numbers"][4] == ["GPUs held by", "team-a (2 GPUs)"]
+
+
+class Scheduler:
+    """Answers why, each time with more that others hold."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.enough = asyncio.Event()
+
+    async def call(self, call: Call[Explanation]) -> Explanation:
+        self.asked += 1
+        if self.asked == 2:
+            raise Unavailable("The scheduler is away.")
+        if self.asked == 4:
+            self.enough.set()
+            await asyncio.Event().wait()
+        return ANSWER.model_copy(update={"held_by": {"team-b": 1000 * self.asked}})
+
+
+async def test_while_it_waits_its_numbers_are_kept_up_to_date_without_news_of_it() -> None:
+    board, scheduler = progress.Board(), Scheduler()
+    teller = Teller(cast(AsyncClient, scheduler), board, at_most_every_s=0, at_least_every_s=0.001)
+    keeping_up = asyncio.ensure_future(teller.keep_up())
+    teller.told(workload())
+    assert board.events[0]["hotdesk"]["numbers"] == [], "the sentence does not wait for the numbers"
+    await scheduler.enough.wait()
+    keeping_up.cancel()
+    assert len(board.events) == 1
+    assert ["GPUs held by", "team-b (3 GPUs)"] in board.events[0]["hotdesk"]["numbers"]
 
 
 def test_simulated_gpus_are_marked_as_such() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hotdesk_api.errors import HotdeskError, Invalid, NotFound, Unauthorized, Unavailable
+from hotdesk_api.version import VERSION
 
 from hotdesk import settings
 from hotdesk.answers import Answer
@@ -11,7 +12,6 @@ from hotdesk.commands.parse import Typed, unknown
 from hotdesk.completion import script
 from hotdesk.render.view import View
 from hotdesk.session import Session
-from hotdesk.version import VERSION
 
 SERVICE_PATH = "/services/hotdesk"
 

@@ -45,6 +45,16 @@ def _held_of_quota(project: ProjectOut) -> Cell:
     return Cell(f"{format_gpus(project.gpu_millis_allocated)}/{format_gpus(quota)}", bar=share)
 
 
+def _weight(project: ProjectOut) -> str:
+    """As written, and what it is now where past use has changed it."""
+    written, now = project.gpu_over_quota_weight, project.gpu_over_quota_weight_now
+    if written is None and now is not None:  # the rule book's default
+        written = WHOLE_GPU if project.gpu_quota_millis is None else project.gpu_quota_millis
+    if written is None:
+        return "-"
+    return format_gpus(written) if now in (None, written) else f"{format_gpus(written)}, now {format_gpus(now)} because of past use"
+
+
 def _project_row(project: ProjectOut, *, current: str | None, wide: bool) -> tuple[Cell, ...]:
     limit_s = project.interactive_time_limit_s
     row = (
@@ -62,7 +72,7 @@ def _project_row(project: ProjectOut, *, current: str | None, wide: bool) -> tup
         *row,
         Cell("-" if project.gpu_limit_millis is None else format_gpus(project.gpu_limit_millis)),
         Cell("on" if project.over_quota else "off"),
-        Cell("-" if project.gpu_over_quota_weight is None else format_gpus(project.gpu_over_quota_weight)),
+        Cell(_weight(project)),
         Cell("-" if project.fair_share_millis is None else format_gpus(project.fair_share_millis)),
         Cell(str(project.running)),
         Cell(str(project.pending), "wait" if project.pending else ""),

@@ -192,6 +192,7 @@ def _facts(job: WorkloadDetail, now: float, answer: Explanation | None) -> Facts
     waits = answer is not None and answer.starts_now is not None
     told = dict(why.facts(answer)) if answer and waits else {}
     pods = max(job.spec.parallelism or 1, 1)
+    each_millis = job.gpu_millis_requested // max(1, len(job.pods))
     ended = [pod.status for pod in job.pods]
     badge = SIMULATED if job.simulated else ""
     pairs = [
@@ -208,8 +209,8 @@ def _facts(job: WorkloadDetail, now: float, answer: Explanation | None) -> Facts
         ("PROGRESS", Cell(progress_of(job), bar=job.progress)),
         ("TRAINING DURATION", Cell(_duration(job, now))),
         ("IMAGE", Cell(job.image)),
-        ("GPUS", Cell(requested(job))),
-        ("TOTAL REQUESTED GPUS", Cell(format_gpus(job.gpu_millis_requested * pods))),
+        ("GPUS", Cell(mib(job.gpu_memory_mib_requested) if job.gpu_memory_mib_requested else format_gpus(each_millis))),
+        ("TOTAL REQUESTED GPUS", Cell(format_gpus(job.gpu_millis_requested))),
         ("ALLOCATED GPUS", Cell(format_gpus(job.gpu_millis_allocated), badge=badge if job.gpu_millis_allocated else "")),
         ("ALLOCATED GPUS MEMORY", Cell(mib(allocated_mib(job)))),
         ("CPU", Cell(cores(job.cpu_millis))),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hotdesk_scheduler.core.model import WHOLE_GPU, Department, Project, Quota
+from hotdesk_scheduler.core.model import WHOLE_GPU, Department, Project
 from hotdesk_scheduler.core.quantities import GPU, RESOURCES, UNLIMITED, Vector
 
 
@@ -46,6 +46,13 @@ class Account:
         """The account beside the other departments: where branches of different departments part."""
         return self.path[-1]
 
+    def want(self, amount: Vector, sign: int) -> None:
+        """Add (or take back) what a workload asks for in all, placed or not."""
+        requested = self.requested
+        requested[0] += sign * amount[0]
+        requested[1] += sign * amount[1]
+        requested[2] += sign * amount[2]
+
     def charge(self, amount: Vector, fixed: bool, sign: int) -> None:
         """Add (or take back, sign -1) an amount here and at the department."""
         gpu, cpu, memory = amount if sign > 0 else (-amount[0], -amount[1], -amount[2])
@@ -61,54 +68,38 @@ class Account:
                 sums[2] += memory
 
 
-def _levels(gpu: Quota, cpu: Quota, memory: Quota, over_quota: bool) -> tuple[list[int], list[int]]:
-    quotas = [UNLIMITED if q.quota is None else q.quota for q in (gpu, cpu, memory)]
-    limits = [UNLIMITED if q.limit is None else q.limit for q in (gpu, cpu, memory)]
-    if not over_quota:
-        limits = [min(limit, quota) for limit, quota in zip(limits, quotas, strict=True)]
-    return quotas, limits
-
-
-def _weight(written: int | None, gpu_quota: int) -> int:
-    if written is not None:
-        return written
-    return WHOLE_GPU if gpu_quota >= UNLIMITED else gpu_quota
-
-
-def _department(department: Department, projects: Iterable[Project]) -> Account:
-    quota, limit = _levels(department.gpu, department.cpu, department.memory, True)
-    if department.quota_is_sum:
-        parts = [p.gpu.quota for p in projects if p.department == department.name]
-        quota[GPU] = UNLIMITED if None in parts else sum(part or 0 for part in parts)
-    if not department.over_quota:
+def _account(entitled: Department | Project, quota: list[int], parent: Account | None = None) -> Account:
+    """Quota, limit and weight as they count: None is unlimited; without over-quota no limit is above the quota."""
+    limit = [UNLIMITED if one.limit is None else one.limit for one in (entitled.gpu, entitled.cpu, entitled.memory)]
+    if not entitled.over_quota:
         limit = [min(limit[r], quota[r]) for r in RESOURCES]
+    weight = entitled.weight
+    if weight is None:
+        weight = WHOLE_GPU if quota[GPU] >= UNLIMITED else quota[GPU]
     account = Account(
-        name=department.name,
-        parent=None,
-        quota=quota,
-        limit=limit,
-        weight=_weight(department.weight, quota[GPU]),
-        priority=department.priority,
-        created_at=department.created_at,
-    )
-    account.path = (account,)
-    return account
-
-
-def _project(project: Project, parent: Account | None) -> Account:
-    quota, limit = _levels(project.gpu, project.cpu, project.memory, project.over_quota)
-    account = Account(
-        name=project.name,
+        name=entitled.name,
         parent=parent,
         quota=quota,
         limit=limit,
-        weight=_weight(project.weight, quota[GPU]),
-        priority=project.priority,
-        created_at=project.created_at,
-        project=project,
+        weight=weight,
+        priority=entitled.priority,
+        created_at=entitled.created_at,
+        project=entitled if isinstance(entitled, Project) else None,
     )
     account.path = (account, parent) if parent else (account,)
     return account
+
+
+def _quotas(entitled: Department | Project) -> list[int]:
+    return [UNLIMITED if one.quota is None else one.quota for one in (entitled.gpu, entitled.cpu, entitled.memory)]
+
+
+def _department(department: Department, projects: Iterable[Project]) -> Account:
+    quota = _quotas(department)
+    if department.quota_is_sum:
+        parts = [p.gpu.quota for p in projects if p.department == department.name]
+        quota[GPU] = UNLIMITED if None in parts else sum(part or 0 for part in parts)
+    return _account(department, quota)
 
 
 def seniority(account: Account) -> tuple[float, str]:
@@ -120,7 +111,7 @@ def build(departments: Iterable[Department], projects: Iterable[Project]) -> tup
     """Projects by name, and the top level (departments, and projects without one), oldest first."""
     projects = list(projects)
     parents = {d.name: _department(d, projects) for d in departments}
-    accounts = {p.name: _project(p, parents.get(p.department or "")) for p in projects}
+    accounts = {p.name: _account(p, _quotas(p), parents.get(p.department or "")) for p in projects}
     for place, account in enumerate(sorted(accounts.values(), key=seniority)):
         account.seniority = place
         if account.parent:

@@ -17,7 +17,7 @@ def honour_nominations(ledger: Ledger) -> None:
     for seat in ledger.nominated.values():
         by_workload.setdefault(seat.workload.id, []).append(seat)
     for workload_id in sorted(by_workload, key=lambda name: (-ledger.workloads[name].created_at, name)):
-        seats = by_workload[workload_id]
+        seats = sorted(by_workload[workload_id], key=lambda seat: seat.pod.index)
         if not all(_still_possible(seat) for seat in seats) or not _still_allowed(ledger, seats[0].workload):
             for seat in seats:
                 ledger.give_up_nomination(seat)

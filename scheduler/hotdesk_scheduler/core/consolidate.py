@@ -14,8 +14,9 @@ from itertools import combinations
 
 from hotdesk_scheduler.core import limits, placement
 from hotdesk_scheduler.core.allocate import fit
+from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
-from hotdesk_scheduler.core.model import PodRequest
+from hotdesk_scheduler.core.model import Pod, PodRequest
 from hotdesk_scheduler.core.order import Line
 from hotdesk_scheduler.core.quantities import GPU
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
@@ -33,6 +34,7 @@ def consolidate(ledger: Ledger, requests: Requests, *, within_share: bool) -> No
     """Make holes, in order, for those that stay within their allocatable share, or for the rest."""
     no_hole: set[int] = set()
     not_now: set[tuple[str, int]] = set()
+    movable = Movable(ledger)
 
     def hopeless(request: Request) -> bool:
         return request.surplus or request.shape in no_hole or (request.account.name, request.shape) in not_now
@@ -43,26 +45,29 @@ def consolidate(ledger: Ledger, requests: Requests, *, within_share: bool) -> No
             continue
         if fit(ledger, request):
             continue
-        if make_hole(ledger, request):
+        if make_hole(ledger, request, movable):
             ledger.beneficiaries.add(request.workload.id)
         else:
             no_hole.add(request.shape)
 
 
-def make_hole(ledger: Ledger, request: Request) -> bool:
+def make_hole(ledger: Ledger, request: Request, movable: Movable | None = None) -> bool:
     """Move pods so that the request has its place as soon as they have left; nothing is changed if that is not possible."""
-    if not _room_in_pieces(ledger, request):
+    movable = movable or Movable(ledger)
+    if not _room_in_pieces(ledger, request) or not _moves_left(ledger) or not movable.catch_up():
         return False
-    movable = _movable(ledger)
-    if not movable:
-        return False
-    if len(movable) <= FEW_PODS:
+    if movable.count <= FEW_PODS:
+        few = movable.all()
         whole = request.pods[0].request.gpu.whole if len(request.pods) == 1 else 0
-        if whole and not placement.could_open(whole, movable, ledger):
+        if whole and not placement.could_open(whole, few, ledger):
             return False
-        promising = (s for s in _sets(movable) if not whole or placement.could_open(whole, s, ledger))
+        promising = (s for s in _sets(few) if not whole or placement.could_open(whole, s, ledger))
         return any(_try(ledger, request, chosen) for chosen in promising)
     return _by_node(ledger, request, movable)
+
+
+def _moves_left(ledger: Ledger) -> bool:
+    return ledger.policy.max_moves is None or ledger.policy.max_moves > len(ledger.moved)
 
 
 def _room_in_pieces(ledger: Ledger, request: Request) -> bool:
@@ -76,21 +81,79 @@ def _room_in_pieces(ledger: Ledger, request: Request) -> bool:
     return free >= request.ask[GPU]
 
 
-def _movable(ledger: Ledger) -> list[Seat]:
-    """Running preemptible pods of workloads that this plan has neither started, stopped nor moved."""
-    left = None if ledger.policy.max_moves is None else ledger.policy.max_moves - len(ledger.moved)
-    if left is not None and left <= 0:
-        return []
-    return [
-        seat
-        for seat in ledger.seats.values()
-        if seat.rooms == BOTH
-        and seat.workload.preemptible
-        and not seat.started_now
-        and seat.workload.short_of_gang_since is None
-        and seat.workload.id not in ledger.moved
-        and seat.workload.id not in ledger.beneficiaries
-    ]
+class Movable:
+    """Running preemptible pods of workloads that this plan has neither started, stopped nor moved, by node; looked for when first asked.
+
+    Keeps what moving the least on each node would take, between requests whose pods ask the same: nodes only get fuller meanwhile.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._by_spot: dict[int, dict[int, Seat]] | None = None
+        self._by_workload: dict[str, list[Seat]] = {}
+        self._out: set[str] = set()
+        self._offered: tuple[PodRequest, Eligible] | None = None
+        self._heap: list[tuple[Key, int, list[Seat]]] = []
+        self._tried: list[tuple[Key, int, list[Seat]]] = []
+        self.count = 0
+
+    def catch_up(self) -> bool:
+        """Leave out what has moved or found its place since; whether anything is left."""
+        ledger = self._ledger
+        if self._by_spot is None:
+            self._by_spot = {}
+            for seat in ledger.seats.values():
+                if seat.rooms == BOTH and seat.workload.preemptible and not seat.started_now and seat.workload.short_of_gang_since is None:
+                    self._by_spot.setdefault(seat.spot.order, {})[id(seat)] = seat
+                    self._by_workload.setdefault(seat.workload.id, []).append(seat)
+                    self.count += 1
+        for workload_id in (*ledger.moved, *ledger.beneficiaries):
+            if workload_id not in self._out:
+                self._out.add(workload_id)
+                for seat in self._by_workload.pop(workload_id, ()):
+                    del self._by_spot[seat.spot.order][id(seat)]
+                    self.count -= 1
+        return self.count > 0
+
+    def all(self) -> list[Seat]:
+        return [seat for seats in self._by_workload.values() for seat in seats]
+
+    def offer(self, order: int, request: PodRequest) -> list[Seat] | None:
+        """The pods of this node whose leaving makes room for one such pod."""
+        seats = (self._by_spot or {}).get(order, {}).values()
+        ledger = self._ledger
+        return _offer(ledger.spots[order], [seat for seat in seats if _still_movable(ledger, seat)], request)
+
+    def ask(self, request: PodRequest, eligible: Eligible) -> None:
+        """Offers for such a pod from here on."""
+        self._heap.extend(self._tried)
+        self._tried.clear()
+        if self._offered == (request, eligible):
+            heapify(self._heap)
+            return
+        self._offered = (request, eligible)
+        offers = ((order, self.offer(order, request)) for order in self._by_spot or () if order in eligible)
+        self._heap = [(_key(offer), order, offer) for order, offer in offers if offer]
+        heapify(self._heap)
+
+    def best(self) -> tuple[int, list[Seat]] | None:
+        """The best offer that has not been tried for this request: (node, pods)."""
+        while self._heap and self._offered:
+            key, order, _ = heappop(self._heap)
+            fresh = self.offer(order, self._offered[0])
+            if fresh is None:
+                continue
+            entry = (_key(fresh), order, fresh)
+            if entry[0] == key:
+                self._tried.append(entry)
+                return order, fresh
+            heappush(self._heap, entry)
+        return None
+
+    def forget_offers(self) -> None:
+        """What was tried has been taken back."""
+        self._offered = None
+        self._heap, self._tried = [], []
 
 
 def _key(seats: Iterable[Seat]) -> Key:
@@ -148,53 +211,36 @@ def _resettle(ledger: Ledger, request: Request, chosen: Seats) -> bool:
 # --- many movable pods -----------------------------------------------------------------------------------------------------------------
 
 
-def _by_node(ledger: Ledger, request: Request, movable: Seats) -> bool:
+def _by_node(ledger: Ledger, request: Request, movable: Movable) -> bool:
     """Pod by pod: where it does not fit, the node where moving the least makes room."""
-    by_spot: dict[int, list[Seat]] = {}
-    for seat in movable:
-        by_spot.setdefault(seat.spot.order, []).append(seat)
     checkpoint = ledger.checkpoint()
-    heap: list[tuple[Key, int, list[Seat]]] | None = None
     asked: PodRequest | None = None
     for pod in request.pods:
         place = placement.find(ledger, pod.request, request.eligible, LATER)
         if place is not None:
             ledger.nominate(request.workload, pod, place)
             continue
-        if heap is None or asked != pod.request:
+        if asked != pod.request:
             asked = pod.request
-            offers = ((o, _offer(ledger, ledger.spots[o], seats, asked)) for o, seats in by_spot.items() if o in request.eligible)
-            heap = [(_key(offer), order, offer) for order, offer in offers if offer]
-            heapify(heap)
-        if not _take_offer(ledger, request, pod.index, heap, by_spot):
+            movable.ask(asked, request.eligible)
+        if not _take_offer(ledger, request, pod, movable):
             ledger.rollback(checkpoint)
+            movable.forget_offers()
             return False
     return True
 
 
-def _take_offer(
-    ledger: Ledger, request: Request, index: int, heap: list[tuple[Key, int, list[Seat]]], by_spot: dict[int, list[Seat]]
-) -> bool:
+def _take_offer(ledger: Ledger, request: Request, pod: Pod, movable: Movable) -> bool:
     """Carry out the best offer that still stands for this pod."""
-    pod = next(p for p in request.pods if p.index == index)
-    while heap:
-        _, order, offer = heappop(heap)
-        spot = ledger.spots[order]
-        if not all(_still_movable(ledger, seat) for seat in offer):
-            continue
-        fresh = _offer(ledger, spot, by_spot[order], pod.request)
-        if fresh is None:
-            continue
-        if _key(fresh) > _key(offer):
-            heappush(heap, (_key(fresh), order, fresh))
-            continue
+    while found := movable.best():
+        order, offer = found
         checkpoint = ledger.checkpoint()
-        for seat in fresh:
+        for seat in offer:
             ledger.vacate(seat)
-        place = placement.on_spot(spot, pod.request, LATER)
-        if place is not None and _within_cap(ledger, fresh):
+        place = placement.on_spot(ledger.spots[order], pod.request, LATER)
+        if place is not None and _within_cap(ledger, offer):
             ledger.nominate(request.workload, pod, place)
-            if _resettle(ledger, request, fresh):
+            if _resettle(ledger, request, offer):
                 return True
         ledger.rollback(checkpoint)
     return False
@@ -204,10 +250,10 @@ def _still_movable(ledger: Ledger, seat: Seat) -> bool:
     return ledger.seats.get((seat.workload.id, seat.pod.index)) is seat
 
 
-def _offer(ledger: Ledger, spot: Spot, seats: Seats, request: PodRequest) -> list[Seat] | None:
+def _offer(spot: Spot, seats: Seats, request: PodRequest) -> list[Seat] | None:
     """The pods of this node whose leaving makes room for one such pod: as few as possible, small before large."""
     left = sorted(
-        (seat for seat in seats if _still_movable(ledger, seat)),
+        seats,
         key=lambda s: (s.amount[GPU], s.workload.priority, -s.workload.created_at, s.workload.name),
     )
     room = spot.later.copy()

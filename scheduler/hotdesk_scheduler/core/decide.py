@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from hotdesk_scheduler.core.allocate import allocate, honour_nominations
+from hotdesk_scheduler.core.allocate import allocate
 from hotdesk_scheduler.core.consolidate import consolidate
 from hotdesk_scheduler.core.give_way import give_way
 from hotdesk_scheduler.core.holds import holds
 from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.core.plan import Plan
 from hotdesk_scheduler.core.preempt import preempt
@@ -17,22 +18,25 @@ from hotdesk_scheduler.core.stops import stop_stale_gangs
 from hotdesk_scheduler.core.victims import Pools
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
-    """What to start, stop, move and hold. Every workload with pods that wait and do not start gets exactly one Hold."""
-    ledger, requests = cycle(snapshot, policy, now)
-    decisions = (*ledger.decisions.values(), *holds(ledger, requests))
+def decide(snapshot: Snapshot, policy: Policy, now: float, memory: Memory | None = None) -> Plan:
+    """What to start, stop, move and hold. Every workload with pods that wait and do not start gets exactly one Hold.
+
+    `memory` makes it faster if little has changed since it was last handed in, and never changes the plan.
+    """
+    memory = memory or Memory()
+    ledger, requests = cycle(snapshot, policy, now, memory)
     fair = tuple(sorted((name, account.fair[0]) for name, account in ledger.projects.items()))
-    return Plan(snapshot.version, decisions, fair, ledger.weights_now())
+    plan = Plan(snapshot.version, tuple(ledger.decisions.values()), holds(ledger, requests), fair, ledger.weights_now())
+    memory.keep(ledger, requests)
+    return plan
 
 
-def cycle(snapshot: Snapshot, policy: Policy, now: float) -> tuple[Ledger, Requests]:
+def cycle(snapshot: Snapshot, policy: Policy, now: float, memory: Memory | None = None) -> tuple[Ledger, Requests]:
     """The steps of a cycle on a working copy; each works on the outcome of the one before it."""
-    ledger = Ledger(snapshot, policy, now)
-    honour_nominations(ledger)
-    requests = Requests(ledger)
+    ledger, requests = (memory or Memory()).take_up(snapshot, policy, now)
     reservations = reserve(ledger, requests)
     allocate(ledger, requests)
-    if any(requests.by_project.values()):
+    if requests.by_project:
         hold_back(requests, reservations)
         consolidate(ledger, requests, within_share=True)
         pools = Pools(ledger)

@@ -40,7 +40,7 @@ def in_words(found: Sequence[Displaced]) -> str:
 
 def _group(group: list[Displaced]) -> str:
     first, many = group[0], len(group) > 1
-    names = [one.name for one in group]
+    names = sorted(one.name for one in group)
     who = f"{join([*names[:MOST_TOLD], f'{len(names) - MOST_TOLD} more'] if len(names) > MOST_TOLD else names)} of {first.project}"
     numbers, code = dict(first.reason.numbers), first.reason.code
     if code is ReasonCode.MOVED:

@@ -101,14 +101,17 @@ def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Pol
     moves = tuple(displaced(ledger.workloads[d.workload_id], d) for d in making_room if isinstance(d, Move))
     queue = holds(ledger, requests)
     hold = next((h for h in queue if h.workload_id == workload.id), None)
-    base = replace(_numbers(ledger, workload), held_by=_held_by(ledger, workload), stopped=_last_stop(workload))
+    base = replace(_numbers(ledger, workload), stopped=_last_stop(workload))
+    if not starts or making_room:
+        base = replace(base, held_by=_held_by(ledger, workload))
     if starts and places:
         which = words(places) if making_room or naming is None else naming(places)
         sentence = f"Starts now on {_nodes(places)} ({which})."
         return replace(base, sentence=sentence, starts_now=True, node=_nodes(places), gpus=which, would_stop=stops, would_move=moves)
     if places and making_room:
         notice = f" (at most {policy.grace_s:.0f} s of notice)" if policy.grace_s else ""
-        sentence = f"It would start on {_nodes(places)} ({words(places)}) as soon as room is made{notice}: {in_words([*stops, *moves])}."
+        start = "It would start" if naming else "It starts"
+        sentence = f"{start} on {_nodes(places)} ({words(places)}) as soon as room is made{notice}: {in_words([*stops, *moves])}."
         reason = hold.reason if hold else None
         found = replace(base, sentence=sentence, starts_now=True, node=_nodes(places), gpus=words(places), reason=reason)
         return replace(found, would_stop=stops, would_move=moves)
@@ -116,9 +119,12 @@ def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Pol
 
 
 def _held_by(ledger: Ledger, workload: Workload) -> tuple[tuple[str, int], ...]:
-    """Who holds the GPUs of the nodes it may use."""
+    """Who holds the GPUs of the nodes it may use, as it is now; nothing for what asks for none."""
+    if all(pod.request.gpu.is_none for pod in workload.pods):
+        return ()
     eligible = ledger.eligible_of(workload)
-    found = holders(ledger, {spot.order for spot in ledger.spots if spot.order in eligible})
+    seats = (seat for seat in ledger.seats.values() if not seat.started_now)
+    found = holders(ledger, seats, {spot.order for spot in ledger.spots if spot.order in eligible})
     return tuple(sorted(((name, held[GPU]) for name, held in found.items() if held[GPU]), key=lambda entry: (-entry[1], entry[0])))
 
 

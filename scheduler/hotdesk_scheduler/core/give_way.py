@@ -16,7 +16,7 @@ from hotdesk_scheduler.core.quantities import GPU
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.requests import Request, is_placed
 from hotdesk_scheduler.core.reserve import Reservation
-from hotdesk_scheduler.core.soonest import Unit, behind, seats_since
+from hotdesk_scheduler.core.soonest import Unit, Young, behind, seats_since
 
 FEW = 16
 """Up to so many, each is tried whether it could be left running; of more, those alone on whose node there is room to spare."""
@@ -24,19 +24,24 @@ FEW = 16
 
 def give_way(ledger: Ledger, reservations: list[Reservation]) -> None:
     """Where what started behind a reservation is all that is in the way, as little of it as suffices stops."""
+    young: Young | None = None
     for reservation in reservations:
-        if not is_placed(ledger, reservation.request):
-            chosen = _chosen(ledger, reservation)
-            if chosen is not None:
-                _carry_out(ledger, reservation, chosen)
+        if reservation.blockers or is_placed(ledger, reservation.request):
+            continue
+        if young is None:
+            young = seats_since(ledger, min(one.since for one in reservations))
+        chosen = _chosen(ledger, reservation, young)
+        if chosen is not None:
+            _carry_out(ledger, reservation, chosen)
+            young = None
 
 
-def _chosen(ledger: Ledger, reservation: Reservation) -> list[Unit] | None:
+def _chosen(ledger: Ledger, reservation: Reservation, young: Young) -> list[Unit] | None:
     """Who gives way: first what this plan started, his own project's, surplus pods, the youngest; nobody who could have stayed."""
     units: list[Unit] = []
     stays: set[str] = set()
     last_to_go = _last_to_go(reservation.request.account.name)
-    for unit in sorted(_candidates(ledger, reservation), key=last_to_go, reverse=True):
+    for unit in sorted(_candidates(ledger, reservation, young), key=last_to_go, reverse=True):
         if unit.workload.id not in stays and _may_lose(ledger, reservation, [*units, unit]):
             units.append(unit)
         else:
@@ -53,9 +58,8 @@ def _chosen(ledger: Ledger, reservation: Reservation) -> list[Unit] | None:
     return chosen
 
 
-def _candidates(ledger: Ledger, reservation: Reservation) -> list[Unit]:
+def _candidates(ledger: Ledger, reservation: Reservation, young: Young) -> list[Unit]:
     """Of workloads on its nodes; and of its own project's and department's anywhere, which may be in the way of its share."""
-    young = seats_since(ledger, reservation.since)
     side = reservation.request.account.side
     near = {child.name for child in side.children} or {side.name}
     return [

@@ -6,7 +6,11 @@ sentence, so it is made once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 
 from hotdesk_scheduler.core import advice, lack, limits, sentences, unsuitable
 from hotdesk_scheduler.core.accounts import Account
@@ -14,22 +18,13 @@ from hotdesk_scheduler.core.advice import Advice, Help, HelpKind
 from hotdesk_scheduler.core.allocate import fit, minimum_runs
 from hotdesk_scheduler.core.lack import Cluster
 from hotdesk_scheduler.core.ledger import Ledger, Seat
+from hotdesk_scheduler.core.line import Asked, Holds, Told, frozen
 from hotdesk_scheduler.core.model import Phase, PodState, Workload
-from hotdesk_scheduler.core.order import Line
-from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.remedies import Remedies
-from hotdesk_scheduler.core.requests import Request, Requests, is_placed
+from hotdesk_scheduler.core.requests import Kept, Key, Request, Requests
 from hotdesk_scheduler.core.rooms import NOW
-from hotdesk_scheduler.core.turns import may_evict
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A reason whose sentence has the advice in it, and that advice."""
-
-    reason: Reason
-    helps: tuple[Advice, ...] = ()
+from hotdesk_scheduler.core.turns import may_evict, old_enough
 
 
 class Advisor:
@@ -60,9 +55,11 @@ class Advisor:
         return self._for_shape[request.shape]
 
 
-def _with_kept(told: Told, nodes: tuple[str, ...]) -> Told:
-    """With the nodes that are kept for it."""
-    return replace(told, reason=replace(told.reason, sentence=f"{told.reason.sentence} {sentences.kept_for_it(nodes)}"))
+def _with_kept(told: Told, kept: Kept, after_s: float) -> Told:
+    """With the nodes that are kept for it, since when, and who has to end there."""
+    sentence = f"{told.reason.sentence} {sentences.kept_for_it(kept, after_s)}"
+    numbers = tuple(sorted((*told.reason.numbers, ("kept_since", int(kept.since)), ("kept_nodes", len(kept.nodes)))))
+    return replace(told, reason=replace(told.reason, sentence=sentence, numbers=numbers))
 
 
 def fits(ledger: Ledger, request: Request) -> bool:
@@ -77,65 +74,86 @@ def _names(seats: list[Seat]) -> tuple[tuple[str, str, str], ...]:
     return tuple(sorted({(s.workload.id, s.workload.name, s.workload.project) for s in seats}, key=lambda entry: entry[1:]))
 
 
-def holds(ledger: Ledger, requests: Requests) -> list[Hold]:
-    """Holds in the order of the queue: what waits for a release first, then the line, then what is in no line."""
-    found: list[Hold] = []
-    seen: set[str] = set()
-    started = {key[0] for key in ledger.decisions if key[2] == "start"}
+def holds(ledger: Ledger, requests: Requests) -> Holds:
+    """Who waits and why: what waits for a release first, then the line, then what is in no line."""
+    absent = _absent(ledger, requests)
+    outside = [(w, reason) for w in ledger.irregular.values() if (reason := _outside(ledger, w))]
+    outside.sort(key=lambda entry: (entry[0].created_at, entry[0].name, entry[0].id))
+    return Holds(
+        first=tuple(_for_release(ledger)),
+        queues=frozen(requests.by_project),
+        absent=absent,
+        told=_told(ledger, requests, absent),
+        may_evict=old_enough(ledger),
+        more={
+            workload_id: partial(_with_kept, kept=kept, after_s=ledger.policy.reserve_after_s or 0)
+            for workload_id, kept in requests.kept.items()
+        },
+        last=tuple((workload.id, Told(reason)) for workload, reason in outside),
+        started=frozenset(key[0] for key in ledger.decisions if key[2] == "start"),
+    )
 
-    def hold(workload_id: str, told: Told) -> None:
-        if workload_id not in seen and workload_id not in started:
-            seen.add(workload_id)
-            found.append(Hold(workload_id, told.reason, len(found) + 1, told.helps))
 
+def _for_release(ledger: Ledger) -> Iterator[tuple[str, Told]]:
     leaving: dict[int, list[Seat]] = {}
     for seat in ledger.seats.values() if ledger.nominated else ():
         if seat.rooms == NOW:
             leaving.setdefault(seat.spot.order, []).append(seat)
+    seen: set[str] = set()
     for seat in sorted(ledger.nominated.values(), key=lambda s: (s.workload.created_at, s.workload.name, s.pod.index)):
         if seat.pod.state is PodState.PENDING and seat.workload.id not in seen and not _has_minimum(ledger, seat.workload):
+            seen.add(seat.workload.id)
             others = [s for s in leaving.get(seat.spot.order, ()) if s.workload.id != seat.workload.id]
             release = Help(HelpKind.RELEASE, workloads=_names(others))
-            hold(seat.workload.id, Told(sentences.waiting_for_release(seat, others), ((release,),) if others else ()))
-    why: dict[tuple[str, int, bool], Told] = {}
-    line = waiting_line(ledger, requests)
-    advisor = Advisor(ledger, others_wait=len(line) > 1)
-    for request in line:
-        if request.workload.id in seen:
-            continue
-        key = (request.account.name, request.shape, may_evict(ledger, request))
-        if key not in why:
-            why[key] = advisor.told(request)
-        kept = requests.kept.get(request.workload.id)
-        hold(request.workload.id, _with_kept(why[key], kept) if kept else why[key])
-    outside = [(w, reason) for w in ledger.snapshot.workloads if w.id not in seen and (reason := _outside(ledger, w))]
-    for workload, reason in sorted(outside, key=lambda entry: (entry[0].created_at, entry[0].name, entry[0].id)):
-        hold(workload.id, Told(reason))
-    return found
+            yield seat.workload.id, Told(sentences.waiting_for_release(seat, others), ((release,),) if others else ())
 
 
-def waiting_line(ledger: Ledger, requests: Requests) -> list[Request]:
-    """What still lacks its minimum, in the order in which it would start if room came: each is charged as if it had started."""
+def _absent(ledger: Ledger, requests: Requests) -> frozenset[tuple[str, int]]:
+    """Requests (by workload and first pod) that do not wait: they have their place by now, or are more than a minimum that runs.
 
-    surplus = {request.workload.id for waiting in requests.by_project.values() for request in waiting if request.surplus}
-    every = (request for waiting in requests.by_project.values() for request in waiting) if surplus else ()
-    whole = {request.workload.id for request in every if not request.surplus}
+    More pods than the minimum wait only if the place that was kept for the minimum went to others in this cycle.
+    """
+    found = {(key[0], key[1]) for key in ledger.decisions if key[2] == "start"}
+    found.update(ledger.nominated)
+    runs: dict[str, bool] = {}
+    for queue in requests.by_project.values():
+        for group in queue.groups.values():
+            for request in group if group[0].surplus else ():
+                workload = request.workload
+                if workload.id not in runs:
+                    runs[workload.id] = request.beside_minimum or minimum_runs(ledger, request)
+                if runs[workload.id]:
+                    found.add((workload.id, request.pods[0].index))
+    return frozenset(found)
 
-    placed = bool(ledger.decisions or ledger.nominated)
 
-    def not_waiting(request: Request) -> bool:
-        """More pods than the minimum do not wait, unless the place that was kept for the minimum went to others in this cycle."""
-        spare = request.surplus and (request.workload.id in whole or minimum_runs(ledger, request))
-        return spare or (placed and is_placed(ledger, request))
+def _told(ledger: Ledger, requests: Requests, absent: frozenset[tuple[str, int]]) -> dict[Asked, Told]:
+    """The reason of all that wait, made once for equal requests of a project: that of the first of them."""
+    may = old_enough(ledger)
+    firsts: list[tuple[tuple[float, str, Key], Request]] = []
+    waiting = 0
+    for queue in requests.by_project.values():
+        for group in queue.groups.values():
+            first = _next(group, 0, absent)
+            waiting += (first < len(group)) + (_next(group, first + 1, absent) < len(group))
+            young = bisect_left(group, True, key=lambda request: not may(request))
+            for at in {first, _next(group, max(first, young), absent)}:
+                if at < len(group):
+                    firsts.append(((queue.account.created_at, queue.account.name, group[at].key), group[at]))
+    advisor = Advisor(ledger, others_wait=waiting > 1)
+    told: dict[Asked, Told] = {}
+    for _, request in sorted(firsts, key=itemgetter(0)):
+        key = (request.account.name, request.shape, may(request))
+        if key not in told:
+            told[key] = advisor.told(request)
+    return told
 
-    sums = [(account, list(account.allocated)) for account in {id(a): a for p in ledger.projects.values() for a in p.path}.values()]
-    line: list[Request] = []
-    for request in Line(requests.by_project, None, not_waiting if placed or surplus else None):
-        line.append(request)
-        request.account.charge(request.ask, False, 1)
-    for account, allocated in sums:
-        account.allocated[:] = allocated
-    return line
+
+def _next(group: list[Request], at: int, absent: frozenset[tuple[str, int]]) -> int:
+    """Where the next one that waits is, from here on."""
+    while absent and at < len(group) and (group[at].workload.id, group[at].pods[0].index) in absent:
+        at += 1
+    return at
 
 
 def reason_for(cluster: Cluster, request: Request) -> Reason:

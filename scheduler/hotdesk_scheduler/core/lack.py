@@ -4,10 +4,12 @@ how is what is free split (scheduling.md 6).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hotdesk_scheduler.core import limits, placement
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.advice import join
-from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import WHOLE_GPU, PodRequest
 from hotdesk_scheduler.core.quantities import CPU, GPU, MEMORY, RESOURCES, UNLIMITED, Vector, amount_words, gpu_words, gpus
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode, reason
@@ -18,16 +20,20 @@ NAMED = 3
 OTHERS = "work outside Hotdesk"
 
 
-def holders(ledger: Ledger, orders: set[int] | None = None) -> dict[str, Vector]:
-    """What each project holds, or will when what leaves is gone, on these nodes (None: on all)."""
+def holders(ledger: Ledger, seats: Iterable[Seat], orders: set[int]) -> dict[str, Vector]:
+    """What each project holds by these seats on these nodes, and others than us."""
     sums: dict[str, list[int]] = {}
-    for seat in (*ledger.seats.values(), *ledger.nominated.values()):
-        if seat.rooms != NOW and (orders is None or seat.spot.order in orders):
-            mine = sums.setdefault(seat.workload.project, [0, 0, 0])
-            for r in RESOURCES:
-                mine[r] += seat.amount[r]
+    for seat in seats:
+        if seat.spot.order in orders:
+            mine = sums.get(seat.workload.project)
+            if mine is None:
+                mine = sums[seat.workload.project] = [0, 0, 0]
+            gpu, cpu, memory = seat.amount
+            mine[0] += gpu
+            mine[1] += cpu
+            mine[2] += memory
     for spot in ledger.spots:
-        if spot.node.foreign.gpu_millis and (orders is None or spot.order in orders):
+        if spot.node.foreign.gpu_millis and spot.order in orders:
             foreign, mine = spot.node.foreign, sums.setdefault(OTHERS, [0, 0, 0])
             for r, amount in zip(RESOURCES, (foreign.gpu_millis, foreign.cpu_millis, foreign.memory_mib), strict=True):
                 mine[r] += amount
@@ -86,10 +92,11 @@ class Cluster:
         return self._movable[key]
 
     def held_by(self, request: Request, resource: int = GPU, *, besides: str | None = None) -> str:
-        """`team-b (2 GPUs) and team-c (1 GPU)` on the nodes it may use, most first; empty if nobody holds any. At most three are named."""
+        """`team-b (2 GPUs) and team-c (1 GPU)` on the nodes it may use, as the plan leaves them; empty if nobody holds any."""
         key = id(request.eligible)
         if key not in self._holders:
-            self._holders[key] = holders(self.ledger, {spot.order for spot in self.eligible(request)})
+            staying = (s for s in (*self.ledger.seats.values(), *self.ledger.nominated.values()) if s.rooms != NOW)
+            self._holders[key] = holders(self.ledger, staying, {spot.order for spot in self.eligible(request)})
         found = [(-amounts[resource], name) for name, amounts in self._holders[key].items() if amounts[resource] and name != besides]
         named = [f"{name} ({amount_words(-amount, resource)})" for amount, name in sorted(found)]
         if len(named) > NAMED:
@@ -152,10 +159,13 @@ def whose(account: Account) -> str:
 
 def _share_reached(cluster: Cluster, request: Request, account: Account) -> Reason:
     share, used, quota = account.share[GPU], account.allocated[GPU], account.quota[GPU]
+    by_memory = f" ({pod_words(request.pods[0].request)})" if request.pods[0].request.gpu.memory_mib and len(request.pods) == 1 else ""
     sentence = (
         f"The fair share is reached: {whose(account)} may have {gpu_words(share)} now (quota {gpus(quota)}) and uses {gpus(used)}; "
-        f"this asks for {gpu_words(request.ask[GPU])}."
+        f"this asks for {gpu_words(request.ask[GPU])}{by_memory}."
     )
+    if account.weight_now is not None and account.weight_now < account.weight:
+        sentence += f" Its over-quota weight is {gpus(account.weight)}, now {gpus(account.weight_now)} because of past use."
     rest = cluster.held_by(request, besides=request.account.name)
     if rest:
         sentence += f" The rest is held by {rest}."

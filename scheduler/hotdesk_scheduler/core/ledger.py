@@ -6,6 +6,7 @@ It knows where every pod sits, what every account is charged, and what this plan
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +25,11 @@ from hotdesk_scheduler.core.model import (
     Snapshot,
     Workload,
 )
-from hotdesk_scheduler.core.plan import Decision, Move, Nominate, Start, Stop
+from hotdesk_scheduler.core.plan import Act, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.quantities import NOTHING, Vector, asked, held, plus
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.core.rooms import BOTH, LATER, NOW, Index, Spot
+from hotdesk_scheduler.core.spare import Spare
 from hotdesk_scheduler.core.stranded import Strands, prices
 
 PodKey = tuple[str, int]
@@ -64,20 +66,59 @@ class Ledger:
         self.workloads = {w.id: w for w in snapshot.workloads}
         self.seats: dict[PodKey, Seat] = {}
         self.nominated: dict[PodKey, Seat] = {}
-        self.decisions: dict[tuple[str, int, str], Decision] = {}
+        self.decisions: dict[tuple[str, int, str], Act] = {}
         self.beneficiaries: set[str] = set()
         self.moved: dict[str, bool] = {}
         self.protected: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}
         self.releasing = 0
+        self.with_places: dict[str, Workload] = {}
+        """Workloads for which earlier plans kept places."""
+        self.short_gangs: dict[str, Workload] = {}
+        """Gangs of which too few are alive."""
+        self.irregular: dict[str, Workload] = {}
+        """Workloads of unknown projects, with failed pods, or of which some pods wait and others are being stopped."""
         self.lowest: dict[str, int] = {}
         """A lower bound of the priorities of preemptible work that runs, by project: most preemptions are refused by it alone."""
+        self.last: dict[str, tuple[float, int]] = {}
+        """Bounds of what each project runs: when the youngest was created (never, if it has surplus pods), and the lowest priority."""
+        self._priorities: Counter[tuple[str, int]] = Counter()
+        """How many preemptible pods run, by project and priority."""
         self._log: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         for workload in snapshot.workloads:
-            self._take_in(workload)
+            self._take(workload, 1)
         self.index.fill(self.spots)
         self.strands = self._strands(snapshot.mix)
+        self._spare: Spare | None = None
+        self.open_cycle(snapshot, now)
+
+    # --- from one cycle to the next ------------------------------------------------------------------------------------------------
+
+    def close_cycle(self) -> None:
+        """As it was when the cycle opened: what the snapshot says, and nothing decided."""
+        self.rollback(0)
+        self.beneficiaries.clear()
+        self.protected.clear()
+
+    def take_in(self, workload: Workload) -> None:
+        """One that is new, or as it is now."""
+        self.workloads[workload.id] = workload
+        self._take(workload, 1)
+
+    def take_out(self, workload: Workload) -> None:
+        """One that is gone, or as it was."""
+        del self.workloads[workload.id]
+        self._take(workload, -1)
+
+    def open_cycle(self, snapshot: Snapshot, now: float) -> None:
+        """All workloads are taken in."""
+        if snapshot.mix is not self.snapshot.mix:
+            self.strands = self._strands(snapshot.mix)
+        self.snapshot, self.now = snapshot, now
+        self.lowest = {}
+        for (name, priority), count in self._priorities.items():
+            if count:
+                self.lowest[name] = min(priority, self.lowest.get(name, priority))
         shares.assign(self.top, self.capacity, shares.past(snapshot.usage, self.policy.history_weight))
-        self._log.clear()
 
     def _strands(self, mix: Mix | None) -> Strands | None:
         found = prices(mix, self.smallest_gpu_mib) if mix and self.policy.placement == "binpack" else None
@@ -86,6 +127,13 @@ class Ledger:
     def weights_now(self) -> tuple[tuple[str, int], ...]:
         """Over-quota weights of projects as past use leaves them; none where it does not count."""
         return tuple(sorted((name, a.weight_now) for name, a in self.projects.items() if a.weight_now is not None))
+
+    @property
+    def spare(self) -> Spare:
+        """Where CPU-only work goes."""
+        if self._spare is None:
+            self._spare = Spare(self.spots, self.index, spread=self.policy.placement == "spread")
+        return self._spare
 
     def keep_room_for(self, mix: Mix | None) -> None:
         """Place for this mix of requests from now on."""
@@ -99,7 +147,8 @@ class Ledger:
             sum(max(0, n.memory_mib - n.foreign.memory_mib) for n in ready),
         )
 
-    def _take_in(self, workload: Workload) -> None:
+    def _take(self, workload: Workload, sign: int) -> None:
+        """Take a workload in (sign 1) or out (-1): sums, rooms and seats as its pods say."""
         account = self.projects.get(workload.project)
         fixed = not workload.preemptible
         active = workload.phase is Phase.ACTIVE
@@ -112,44 +161,74 @@ class Ledger:
                 continue
             if pod.state in HOLDING and pod.placement:
                 leaving = pod.state is PodState.RELEASING or not active
-                amount = self._sit(workload, pod, pod.placement, NOW if leaving else BOTH)
+                amount = self._sit(workload, pod, pod.placement, NOW if leaving else BOTH, sign)
                 if not leaving:
                     wanted = plus(wanted, amount)
                     if account:
-                        account.charge(amount, fixed, 1)
+                        account.charge(amount, fixed, sign)
             if not active:
                 continue
             if pod.nominated and pod.state in (PodState.PENDING, PodState.RELEASING) and pod.nominated.node in self.spot_of:
-                amount = self._sit(workload, pod, pod.nominated, LATER)
+                amount = self._sit(workload, pod, pod.nominated, LATER, sign)
                 wanted = plus(wanted, amount)
                 if account:
-                    account.charge(amount, fixed, 1)
+                    account.charge(amount, fixed, sign)
             elif pod.state is PodState.PENDING:  # nominated to a node that is no more
                 wanted = plus(wanted, asked(pod.request, self.smallest_gpu_mib))
         if account:
-            requested = account.requested
-            requested[0] += wanted[0]
-            requested[1] += wanted[1]
-            requested[2] += wanted[2]
+            account.want(wanted, sign)
+        self._list(workload, account, sign)
 
-    def _sit(self, workload: Workload, pod: Pod, placement: Placement, rooms: int) -> Vector:
+    def _list(self, workload: Workload, account: Account | None, sign: int) -> None:
+        """In the lists of the few that are asked about one by one."""
+        pods = workload.pods
+        if account and _is_plain(pods):
+            return
+        states = {pod.state for pod in pods}
+        waits = PodState.PENDING in states
+        for listed, table in (
+            (any((workload.id, pod.index) in self.nominated for pod in pods), self.with_places),
+            (workload.short_of_gang_since is not None and workload.min_pods > 1 and len(pods) > 1, self.short_gangs),
+            ((account is None and waits) or PodState.FAILED in states or (waits and PodState.RELEASING in states), self.irregular),
+        ):
+            if listed and sign > 0:
+                table[workload.id] = workload
+            else:
+                table.pop(workload.id, None)
+
+    def _sit(self, workload: Workload, pod: Pod, placement: Placement, rooms: int, sign: int) -> Vector:
         amount = held(pod.request, placement)
         spot = self.spot_of.get(placement.node)
         if spot is None:
             return amount
-        spot.change(rooms, placement, pod.request, 1)
-        seat = Seat(workload, pod, placement, spot, rooms, amount)
-        if rooms == LATER:
-            self.nominated[workload.id, pod.index] = seat
+        spot.change(rooms, placement, pod.request, sign)
+        table = self.nominated if rooms == LATER else self.seats
+        if sign > 0:
+            table[workload.id, pod.index] = Seat(workload, pod, placement, spot, rooms, amount)
         else:
-            self.seats[workload.id, pod.index] = seat
-            self.releasing += rooms == NOW
-            self._bound_priority(workload)
+            del table[workload.id, pod.index]
+        if rooms != LATER:
+            self.releasing += sign * (rooms == NOW)
+            if workload.preemptible:
+                self._priorities[workload.project, workload.priority] += sign
+        if sign > 0:
+            self._bound(workload)
         return amount
 
-    def _bound_priority(self, workload: Workload) -> None:
+    def _bound(self, workload: Workload) -> None:
+        created_at = workload.created_at if len(workload.pods) <= workload.min_pods else float("inf")
+        last = self.last.get(workload.project)
+        if last is None or created_at > last[0] or workload.priority < last[1]:
+            youngest, least = last or (created_at, workload.priority)
+            self.last[workload.project] = (max(youngest, created_at), min(least, workload.priority))
         if workload.preemptible and workload.priority < self.lowest.get(workload.project, workload.priority + 1):
             self.lowest[workload.project] = workload.priority
+
+    def tighten_bounds(self) -> None:
+        """Who has left by now no longer counts in `last`: over many warm cycles it would tell less and less."""
+        self.last = {}
+        for workload in {id(s.workload): s.workload for table in (self.seats, self.nominated) for s in table.values()}.values():
+            self._bound(workload)
 
     # --- changes -----------------------------------------------------------------------------------------------------------------
 
@@ -189,7 +268,7 @@ class Ledger:
 
     def _seat_started(self, workload: Workload, pod: Pod, placement: Placement, spot: Spot, amount: Vector) -> None:
         key = (workload.id, pod.index)
-        self._bound_priority(workload)
+        self._bound(workload)
         self._set(self.seats, key, Seat(workload, pod, placement, spot, BOTH, amount, started_now=True))
         self._set(self.decisions, (*key, "start"), Start(workload.id, pod.index, placement))
 
@@ -204,7 +283,7 @@ class Ledger:
         spot = self.spot_of[placement.node]
         amount = held(pod.request, placement)
         key = (workload.id, pod.index)
-        self._bound_priority(workload)
+        self._bound(workload)
         self._room(spot, LATER, placement, pod, 1)
         self._charge(workload, amount, 1)
         self._set(self.nominated, key, Seat(workload, pod, placement, spot, LATER, amount))
@@ -261,7 +340,7 @@ class Ledger:
         self._charge(seat.workload, amount, 1)
         self._set(self.nominated, (seat.workload.id, seat.pod.index), Seat(seat.workload, seat.pod, placement, spot, LATER, amount))
 
-    def decide(self, key: tuple[str, int, str], decision: Decision) -> None:
+    def decide(self, key: tuple[str, int, str], decision: Act) -> None:
         self._set(self.decisions, key, decision)
 
     def record_stop(self, seat: Seat, reason: Reason, beneficiary: str | None) -> None:
@@ -284,6 +363,11 @@ class Ledger:
         """Whether the pod runs (or starts) and is not being stopped, as this plan stands."""
         seat = self.seats.get((workload.id, pod.index))
         return seat is not None and seat.rooms == BOTH
+
+
+def _is_plain(pods: tuple[Pod, ...]) -> bool:
+    """One pod that waits or runs, as most are: nothing about its workload has to be asked one by one."""
+    return len(pods) == 1 and pods[0].nominated is None and pods[0].state in (PodState.PENDING, PodState.RUNNING)
 
 
 def _restore(table: dict[Any, Any], key: Any, value: Any) -> None:

@@ -250,7 +250,28 @@ def next_wakeup(snapshot: Snapshot, policy: Policy, now: float) -> float | None:
     workloads: Iterable[Workload] = snapshot.workloads
     if not policy.min_runtime_s and not policy.preemption_delay_s:
         workloads = (w for w in workloads if not is_quiet(w, projects.get(w.project)))
-    return min((t for w in workloads for t in _times(w, projects.get(w.project), policy, now) if t > now), default=None)
+    times = (t for w in workloads for t in _times(w, projects.get(w.project), policy, now) if t > now)
+    return min((*times, *_next_reservation(snapshot, policy, now)), default=None)
+
+
+def _next_reservation(snapshot: Snapshot, policy: Policy, now: float) -> Iterator[float]:
+    """When the next that waits has waited so long that nodes are kept for it."""
+    after = policy.reserve_after_s
+    if after is None:
+        return
+    for workload in snapshot.workloads:
+        for pod in workload.pods:
+            if pod.state is PodState.PENDING and (pod.ended_at or workload.created_at) + after > now and workload.phase is Phase.ACTIVE:
+                yield waited_long_at(workload, policy) or now
+                break
+
+
+def waited_long_at(workload: Workload, policy: Policy) -> float | None:
+    """When it has waited for so long that nodes are kept for it (since it was submitted, or since it ran last); None: they never are."""
+    if policy.reserve_after_s is None:
+        return None
+    waits_since = max((pod.ended_at for pod in workload.pods if pod.ended_at is not None), default=workload.created_at)
+    return max(waits_since + policy.reserve_after_s, workload.created_at + policy.preemption_delay_s)
 
 
 def _times(workload: Workload, project: Project | None, policy: Policy, now: float) -> Iterator[float]:

@@ -1,18 +1,18 @@
 """Who is next: departments, projects in them, and each project's own queue (scheduling.md 4, order).
 
 Only who starts something changes its own rank, so ranks are kept in heaps: one over the departments (and projects without one), one
-over the projects of each department.
+over the projects of each department. Inside a project one heap over its groups of equal requests says which is next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.quantities import UNLIMITED
-from hotdesk_scheduler.core.requests import Request
+from hotdesk_scheduler.core.requests import Queue, Request, Walk
 
 PRECISION = 96
 """Bits after the point of a ratio kept as an integer: exact order for all amounts below 2**47."""
@@ -46,16 +46,12 @@ def rank(account: Account, request: Request) -> Rank:
 
 
 @dataclass(slots=True, eq=False)
-class _Queue:
-    """One project's requests with a cursor."""
+class _Turn:
+    """One project's queue, and whose turn it is in it."""
 
-    account: Account
-    requests: list[Request]
-    at: int = 0
-
-    @property
-    def head(self) -> Request:
-        return self.requests[self.at]
+    walk: Walk
+    head: Request
+    looked_again: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +59,7 @@ class _Branch:
     """A department with the heap of its projects, or a project that stands beside the departments."""
 
     account: Account
-    heap: list[tuple[Rank, str, _Queue]] = field(default_factory=list)
+    heap: list[tuple[Rank, str, _Turn]] = field(default_factory=list)
 
 
 class Line:
@@ -73,41 +69,45 @@ class Line:
     """
 
     def __init__(
-        self, by_project: dict[str, list[Request]], hopeless: Callable[[Request], bool] | None, skip: Callable[[Request], bool] | None
+        self, by_project: Mapping[str, Queue], hopeless: Callable[[Request], bool] | None, skip: Callable[[Request], bool] | None
     ) -> None:
         self._hopeless = hopeless
         self._skip = skip
-        self._current: tuple[_Branch, _Queue] | None = None
+        self._looked_again = 0
+        self._current: tuple[_Branch, _Turn] | None = None
         branches: dict[int, _Branch] = {}
-        for name, requests in by_project.items():
-            account = requests[0].account
-            queue = _Queue(account, requests)
+        for name, queue in by_project.items():
+            account = queue.account
             branch = branches.setdefault(id(account.side), _Branch(account.side))
-            if self._seek(queue):
-                branch.heap.append((rank(account, queue.head), name, queue))
+            walk = Walk(queue)
+            head = self._seek(walk)
+            if head:
+                branch.heap.append((rank(account, head), name, _Turn(walk, head)))
         self._heap: list[tuple[Rank, str, _Branch]] = []
         for branch in branches.values():
             heapify(branch.heap)
             self._push(branch)
 
-    def _seek(self, queue: _Queue) -> bool:
-        """Move to the next request that is not hopeless; whether there is one."""
-        requests, hopeless, skip, at = queue.requests, self._hopeless, self._skip, queue.at
-        while at < len(requests):
-            request = requests[at]
+    def look_again(self) -> None:
+        """What was hopeless may no longer be: it comes up again where its project goes on."""
+        self._looked_again += 1
+
+    def _seek(self, walk: Walk) -> Request | None:
+        """Move to the next request that is not hopeless, if there is one."""
+        hopeless, skip = self._hopeless, self._skip
+        while request := walk.head:
             if hopeless is not None and hopeless(request):
-                at = request.run_ends_at
+                walk.pass_group()
             elif skip is not None and skip(request):
-                at += 1
+                walk.skip_while(skip)
             else:
-                break
-        queue.at = at
-        return at < len(requests)
+                return request
+        return None
 
     def _push(self, branch: _Branch) -> None:
         if branch.heap:
-            head_rank, _, queue = branch.heap[0]
-            own = head_rank if branch.account is queue.account else rank(branch.account, queue.head)
+            head_rank, _, turn = branch.heap[0]
+            own = head_rank if branch.account is turn.walk.account else rank(branch.account, turn.head)
             heappush(self._heap, (own, branch.account.name, branch))
 
     def __iter__(self) -> Line:
@@ -116,15 +116,23 @@ class Line:
     def __next__(self) -> Request:
         """The next request; ranks are taken anew from the sums as they stand."""
         if self._current:
-            branch, queue = self._current
-            queue.at += 1
-            if self._seek(queue):
-                heappush(branch.heap, (rank(queue.account, queue.requests[queue.at]), queue.account.name, queue))
+            branch, turn = self._current
+            self._go_on(branch, turn)
             self._push(branch)
             self._current = None
         if not self._heap:
             raise StopIteration
         _, _, branch = heappop(self._heap)
-        _, _, queue = heappop(branch.heap)
-        self._current = (branch, queue)
-        return queue.head
+        _, _, turn = heappop(branch.heap)
+        self._current = (branch, turn)
+        return turn.head
+
+    def _go_on(self, branch: _Branch, turn: _Turn) -> None:
+        turn.walk.advance()
+        if turn.looked_again != self._looked_again:
+            turn.looked_again = self._looked_again
+            turn.walk.look_again()
+        head = self._seek(turn.walk)
+        if head:
+            turn.head = head
+            heappush(branch.heap, (rank(turn.walk.account, head), turn.walk.account.name, turn))

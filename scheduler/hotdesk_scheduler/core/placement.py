@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import WHOLE_GPU, Placement, Pod, PodRequest, Share
+from hotdesk_scheduler.core.packing import pack
 from hotdesk_scheduler.core.requests import Request
 from hotdesk_scheduler.core.rooms import LATER, NOW, Room, Spot
 
@@ -26,8 +27,22 @@ def place(ledger: Ledger, request: Request, rooms: int) -> int:
         if placed == len(request.pods):
             return placed
         ledger.rollback(checkpoint)
+        if _pack_in(ledger, request, stage, rooms):
+            return len(request.pods)
         best = max(best, placed)
     return best
+
+
+def _pack_in(ledger: Ledger, request: Request, stage: Eligible, rooms: int) -> bool:
+    """Unequal pods for which largest first finds no place: any other way. For equal ones every order comes to the same."""
+    groups = alike(request.pods) if len(request.pods) > 1 else ()
+    if len(groups) < 2:
+        return False
+    spots = [spot for spot in ledger.spots if spot.node.ready and spot.order in stage]
+    found = pack([pod for equal in groups for pod in equal], spots, rooms)
+    for pod, place in found or ():
+        _put(ledger, request, pod, place, rooms)
+    return found is not None
 
 
 def _place_in(ledger: Ledger, request: Request, stage: Eligible, rooms: int) -> int:
@@ -130,7 +145,8 @@ def find(ledger: Ledger, request: PodRequest, stage: Eligible, rooms: int) -> Pl
                 return Placement(spot.node.name, gpu.whole)
         return None
     if gpu.is_none:
-        return _find_cpu(ledger, request, stage, rooms)
+        found = ledger.spare.find(request, stage, rooms)
+        return Placement(found.node.name) if found else None
     return _find_shared(ledger, request, stage, rooms)
 
 
@@ -170,20 +186,6 @@ def _join(ledger: Ledger, request: PodRequest, stage: Eligible, rooms: int) -> P
         if millis <= WHOLE_GPU and spot.fits(rooms, placement, request):
             return placement
     return None
-
-
-def _find_cpu(ledger: Ledger, request: PodRequest, stage: Eligible, rooms: int) -> Placement | None:
-    """The fullest node, one without GPUs if there is one, else the one with the fewest left: CPU beside free GPUs is for those."""
-    spread = ledger.policy.placement == "spread"
-    best: tuple[tuple[bool, int, int, str], Spot] | None = None
-    for spot in ledger.spots:
-        if spot.order in stage and spot.node.ready and spot.fits_beside_gpu(rooms, request):
-            cpu = spot.later.cpu_millis
-            fullest = (0, -cpu) if spread else (spot.later.free_gpus, cpu)
-            key = (spot.node.gpus > 0, *fullest, spot.node.name)
-            if best is None or key < best[0]:
-                best = (key, spot)
-    return Placement(best[1].node.name) if best else None
 
 
 def on_spot(spot: Spot, request: PodRequest, rooms: int) -> Placement | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hotdesk_scheduler.core.advice import Advice
@@ -85,16 +86,27 @@ class Remove:
     workload_id: str
 
 
-Decision = Start | Nominate | Stop | Move | Hold
+Act = Start | Nominate | Stop | Move
+Decision = Act | Hold
 LifecycleDecision = Requeue | Finish | Remove | Stop
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `decide()` returns: decisions in the order taken, and what each project may have (for `why` and `list projects`)."""
+    """What `decide()` returns: what to do, in the order taken, who is held and why, in the order of the queue, and what each project
+    may have (for `why` and `list projects`).
+
+    `holds` may be a `holds.Holds`: its reasons are there, the places in the queue are counted when somebody first looks.
+    """
 
     version: int
-    decisions: tuple[Decision, ...]
+    acts: tuple[Act, ...]
+    holds: Sequence[Hold] = ()
     fair_shares: tuple[tuple[str, int], ...] = ()
     weights: tuple[tuple[str, int], ...] = ()
     """Over-quota weights of projects as past use leaves them; only where past use counts."""
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """All of it."""
+        return (*self.acts, *self.holds)

@@ -35,16 +35,21 @@ class Remedies:
     def of(self, request: Request) -> tuple[Advice, ...]:
         """Ways to let it start, at most one of a kind, the likeliest first."""
         found: list[Advice] = []
+        kept = request.kept_for is not None
+        if kept:  # in its turn nothing is kept for others any more
+            request = replace(request, eligible=request.wished or request.eligible, kept_for=None)
         ended = self.ending(request)
         if ended:
             found.append((ended,))
-        if limits.over_fixed_quota(request) or request.kept_for:
+        if request.fixed and (kept or limits.over_fixed_quota(request)):
             found.extend(self._with_room(preemptible(request), Help(HelpKind.AS_PREEMPTIBLE)))
+        if kept and self.starts(request):
+            return tuple(found)
         if not limits.may_start(request):
             found.extend(self._raising(request))
         found.extend(self._fewer(request))
         found.extend(self.on_any_node(request, alone=True))
-        return tuple(found)
+        return tuple(one for one in found if not any(_is_part(other, one) for other in found if other is not one))
 
     def on_any_node(self, request: Request, *, alone: bool = False) -> Iterator[Advice]:
         """Without its wish of type and pool; `alone`: only where no work has to end as well."""
@@ -315,7 +320,18 @@ class Remedies:
     def _resized(self, request: Request, pods: tuple[Pod, ...]) -> Request:
         amounts = [asked(pod.request, self.ledger.smallest_gpu_mib) for pod in pods]
         ask = (sum(a[0] for a in amounts), sum(a[1] for a in amounts), sum(a[2] for a in amounts))
-        return replace(request, pods=pods, ask=ask, asked=tuple(r for r in RESOURCES if ask[r]), gpu_millis=ask[0])
+        return replace(request, pods=pods, ask=ask, asked=tuple(r for r in RESOURCES if ask[r]))
+
+
+def _is_part(small: Advice, large: Advice) -> bool:
+    """Whether the first asks for less: each of its helps is in the second, which asks for more besides."""
+
+    def covered(help_: Help) -> bool:
+        if help_.kind is not HelpKind.END_WORK:
+            return help_ in large
+        return any(set(help_.workloads) <= set(other.workloads) for other in large if other.kind is HelpKind.END_WORK)
+
+    return len(small) < len(large) and all(covered(help_) for help_ in small)
 
 
 def preemptible(request: Request) -> Request:

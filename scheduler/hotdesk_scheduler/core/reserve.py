@@ -18,11 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hotdesk_scheduler.core.accounts import Account
+from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
-from hotdesk_scheduler.core.model import Policy, Workload
-from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus, total
-from hotdesk_scheduler.core.requests import Request, Requests
+from hotdesk_scheduler.core.lifecycle import waited_long_at
+from hotdesk_scheduler.core.model import WHOLE_GPU, Workload
+from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus
+from hotdesk_scheduler.core.requests import Kept, Request, Requests, Walk, is_placed
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.soonest import Outlook, apart, behind, seats_since, size_of
 
@@ -78,14 +80,6 @@ def comes_before(first: Workload, second: Workload) -> bool:
     return (-first.priority, first.created_at, first.name) < (-second.priority, second.created_at, second.name)
 
 
-def due_at(workload: Workload, policy: Policy) -> float | None:
-    """When it has waited long enough (it waits since it was submitted, or stopped last); None where nodes are never kept."""
-    if policy.reserve_after_s is None:
-        return None
-    waits_since = max((pod.ended_at for pod in workload.pods if pod.ended_at is not None), default=workload.created_at)
-    return max(waits_since + policy.reserve_after_s, workload.created_at + policy.preemption_delay_s)
-
-
 def reserve(ledger: Ledger, requests: Requests) -> list[Reservation]:
     """Choose nodes for those who have waited longest, the largest first, and keep other work off them that would not give way."""
     due = sorted(_due(ledger, requests), key=lambda one: (one.since, one.request.workload.name, one.request.workload.id))
@@ -114,24 +108,34 @@ def _due(ledger: Ledger, requests: Requests) -> Iterator[Reservation]:
         return
     after = _After(ledger)
     for queue in requests.by_project.values():
-        at = count = 0
-        charged = NOTHING
-        while at < len(queue) and count < MOST_OF_A_PROJECT:
-            request = queue[at]
+        walk, count, charged = Walk(queue), 0, NOTHING
+        while count < MOST_OF_A_PROJECT and (request := walk.head):
             workload = request.workload
             if request.surplus or not request.ask[GPU] or workload.created_at + policy.reserve_after_s > now:
-                at = request.run_ends_at
+                walk.pass_group()
                 continue
-            since = due_at(workload, policy)
+            since = waited_long_at(workload, policy)
             if since is None or since > now:
-                at += 1
+                walk.advance()
                 continue
-            found = _within_share(request, since, after, charged)
-            at = at + 1 if found else request.run_ends_at
-            if found:
-                charged = plus(charged, request.ask)
-                count += 1
-                yield found
+            found = None if _just_starts(ledger, request) else _within_share(request, since, after, charged)
+            if found is None:
+                walk.pass_group()
+                continue
+            walk.advance()
+            charged = plus(charged, request.ask)
+            count += 1
+            yield found
+
+
+def _just_starts(ledger: Ledger, request: Request) -> bool:
+    """What needs no more than a GPU and finds it now needs nothing kept: whose turn it is, the order says."""
+    if request.ask[GPU] > WHOLE_GPU:
+        return False
+    checkpoint = ledger.checkpoint()
+    found = fit(ledger, request)
+    ledger.rollback(checkpoint)
+    return found
 
 
 def _within_share(request: Request, since: float, after: _After, charged: Vector) -> Reservation | None:
@@ -173,12 +177,12 @@ class _After:
         self.smallest_gpu_mib = ledger.smallest_gpu_mib
         self._ledger = ledger
         self._seats: dict[str, dict[str, list[Seat]]] | None = None
-        self._last: dict[str, tuple[float, int, bool]] = {}
 
     def _of_project(self, project: str) -> dict[str, list[Seat]]:
         """What it runs, or keeps a place for, by workload."""
         if self._seats is None:
             self._seats = {}
+            self._ledger.tighten_bounds()
             for table in (self._ledger.seats, self._ledger.nominated):
                 for seat in table.values():
                     if seat.rooms != NOW:
@@ -187,20 +191,15 @@ class _After:
 
     def _is_last(self, mine: Workload) -> bool:
         """Whether the project runs nothing younger, nothing of lower priority, and nothing elastic."""
-        if mine.project not in self._last:
-            running = [seats[0].workload for seats in self._of_project(mine.project).values()]
-            youngest = max((other.created_at for other in running), default=0.0)
-            least = min((other.priority for other in running), default=1 << 60)
-            self._last[mine.project] = (youngest, least, any(len(other.pods) > other.min_pods for other in running))
-        youngest, least, elastic = self._last[mine.project]
-        return youngest < mine.created_at and least >= mine.priority and not elastic
+        youngest, least = self._ledger.last.get(mine.project, (0.0, mine.priority))
+        return youngest < mine.created_at and least >= mine.priority
 
     def of(self, request: Request) -> tuple[Vector, Vector, Vector]:
         """Amounts: all of it, the non-preemptible part, and the part that would give way."""
         mine = request.workload
-        every = fixed = leaving = NOTHING
         if self._is_last(mine):
-            return every, fixed, leaving
+            return NOTHING, NOTHING, NOTHING
+        every, fixed, leaving = [0, 0, 0], [0, 0, 0], [0, 0, 0]
         size = size_of(mine, self.smallest_gpu_mib)
         for seats in self._of_project(mine.project).values():
             other = seats[0].workload
@@ -208,14 +207,20 @@ class _After:
                 continue
             surplus = apart(seats)[1]
             after = surplus if comes_before(other, mine) else seats
-            small = size_of(other, self.smallest_gpu_mib) <= size
-            every = total([every, *(seat.amount for seat in after)])
+            _add(every, after)
             if not other.preemptible:
-                fixed = total([fixed, *(seat.amount for seat in after)])
+                _add(fixed, after)
             elif after:
-                going = after if small else surplus
-                leaving = total([leaving, *(seat.amount for seat in going)])
-        return every, fixed, leaving
+                _add(leaving, after if size_of(other, self.smallest_gpu_mib) <= size else surplus)
+        return (every[0], every[1], every[2]), (fixed[0], fixed[1], fixed[2]), (leaving[0], leaving[1], leaving[2])
+
+
+def _add(sums: list[int], seats: list[Seat]) -> None:
+    for seat in seats:
+        gpu, cpu, memory = seat.amount
+        sums[0] += gpu
+        sums[1] += cpu
+        sums[2] += memory
 
 
 def _within_quota(request: Request) -> bool:
@@ -235,13 +240,9 @@ def _keep_out(ledger: Ledger, requests: Requests, reservations: list[Reservation
     least = min(one.size for one in reservations)
     place = {one.request.workload.id: i for i, one in enumerate(reservations)}
     for queue in requests.by_project.values():
-        at = 0
-        while at < len(queue):
-            request = queue[at]
-            at += 1
+        for request in queue:
             size = size_of(request.workload, ledger.smallest_gpu_mib)
             if request.workload.preemptible and (request.surplus or size < least):
-                at = request.run_ends_at
                 continue
             larger = reservations[: place.get(request.workload.id)]
             keeping, nodes = _kept_from(request, size, larger, everywhere)
@@ -251,7 +252,9 @@ def _keep_out(ledger: Ledger, requests: Requests, reservations: list[Reservation
             if key not in narrowed:
                 narrowed[key] = _without(request.eligible, nodes, len(ledger.spots))
             requests.narrow(request, narrowed[key], kept_for=keeping.request.workload)
-    requests.mark_runs()
+    requests.regroup()
+    for one in reservations:
+        one.request = requests.current(one.request)
 
 
 def _kept_from(
@@ -277,6 +280,7 @@ def hold_back(requests: Requests, reservations: list[Reservation]) -> None:
     count = len(requests.ledger.spots)
     everywhere = frozenset(range(count))
     own = {one.request.workload.id for one in reservations}
+    reservations = [one for one in reservations if not is_placed(requests.ledger, one.request)]
     narrowed: dict[tuple[int, frozenset[int]], Eligible] = {}
     for name, queue in requests.by_project.items():
         first = next((one.request for one in sorted(reservations, key=_place) if one.request.account.name == name), None)
@@ -291,7 +295,7 @@ def hold_back(requests: Requests, reservations: list[Reservation]) -> None:
             if key not in narrowed:
                 narrowed[key] = _without(request.eligible, nodes, count)
             requests.narrow(request, narrowed[key], kept_for=owner.workload)
-    requests.mark_runs()
+    requests.regroup()
 
 
 def _place(one: Reservation) -> tuple[int, float, str]:
@@ -307,6 +311,11 @@ def _without(eligible: Eligible, nodes: frozenset[int], count: int) -> Eligible:
     return Eligible(mask(eligible), tuple(Eligible(mask(stage)) for stage in eligible.stages))
 
 
-def kept_nodes(reservations: list[Reservation], ledger: Ledger) -> dict[str, tuple[str, ...]]:
-    """Names of the nodes kept for each workload."""
-    return {one.request.workload.id: tuple(ledger.spots[order].node.name for order in sorted(one.nodes)) for one in reservations}
+def kept_nodes(reservations: list[Reservation], ledger: Ledger) -> dict[str, Kept]:
+    """What is kept for each workload, by its id."""
+    found: dict[str, Kept] = {}
+    for one in reservations:
+        nodes = tuple(ledger.spots[order].node.name for order in sorted(one.nodes))
+        blockers = tuple(sorted((workload.name, workload.project) for workload in one.blockers))
+        found[one.request.workload.id] = Kept(nodes, one.since, blockers)
+    return found

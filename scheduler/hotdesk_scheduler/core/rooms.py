@@ -93,8 +93,8 @@ class Spot:
         old = [(self.startable_millis(s.group), self.later_millis(s.group)) for s in groups] if groups else ()
         self._change_rooms(rooms, placement, request, sign)
         startable_after, later_after = min(now.free_gpus, later.free_gpus), later.free_gpus
-        if index.touched is not None:
-            index.touched.add(self.order)
+        for touched in index.watchers.values():
+            touched.add(self.order)
         if startable_before != startable_after:
             index.startable.move(self.order, startable_before, startable_after)
         if later_before != later_after:
@@ -211,15 +211,20 @@ class GroupBuckets:
 class Index:
     """Nodes and shared GPUs found by what they have free, now and later."""
 
-    __slots__ = ("later", "later_groups", "startable", "startable_groups", "touched")
+    __slots__ = ("later", "later_groups", "startable", "startable_groups", "watchers")
 
     def __init__(self) -> None:
         self.startable = GpuBuckets()
         self.later = GpuBuckets()
         self.startable_groups = GroupBuckets()
         self.later_groups = GroupBuckets()
-        self.touched: set[int] | None = None
-        """Nodes (by order) that changed since somebody who keeps a picture of them looked; None while nobody does."""
+        self.watchers: dict[str, set[int]] = {}
+        """Nodes (by order) that changed since each that keeps a picture of them looked."""
+
+    def watch(self, name: str) -> set[int]:
+        """A set for the one of this name, to which every node that changes from now on is added."""
+        self.watchers[name] = set()
+        return self.watchers[name]
 
     def fill(self, spots: Iterable[Spot]) -> None:
         """Take in the ready ones, in order, as they stand; from here on they keep the index themselves."""

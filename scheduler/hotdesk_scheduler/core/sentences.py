@@ -15,7 +15,7 @@ from hotdesk_scheduler.core.lifecycle import failure, pause_s, retries
 from hotdesk_scheduler.core.model import PodState, Workload
 from hotdesk_scheduler.core.quantities import amount_words
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode, reason
-from hotdesk_scheduler.core.requests import Request
+from hotdesk_scheduler.core.requests import Kept, Request
 
 MOST_NAMED = 4
 
@@ -107,14 +107,19 @@ def kept(request: Request, owner: Workload, ledger: Ledger) -> Reason:
     nodes = [spot.node.name for spot in ledger.spots if spot.order in wished and spot.order not in request.eligible]
     sentence = (
         f"What is free on {few(nodes, 'more nodes')} is kept for {owner.name} of {owner.project}, which has waited long; until that has "
-        "started only preemptible work may run there."
+        "started only work that gives way to it may start there."
     )
     return reason(ReasonCode.KEPT_FOR_OTHERS, sentence, by=owner.project, name=owner.name, nodes=len(nodes))
 
 
-def kept_for_it(nodes: tuple[str, ...]) -> str:
+def kept_for_it(kept: Kept, after_s: float) -> str:
     """For who has waited long (core/reserve)."""
-    return f"{few(nodes, 'more')} {'is' if len(nodes) == 1 else 'are'} kept for it: what starts there from now on gives way."
+    nodes = f"{few(kept.nodes, 'more')} {'is' if len(kept.nodes) == 1 else 'are'} kept for it"
+    told = f"{nodes}, as it has waited longer than {after_s:.0f} s: what started there since then gives way."
+    if not kept.blockers:
+        return told
+    names = few([f"{name} of {project}" for name, project in kept.blockers])
+    return f"{told} {names} {'has' if len(kept.blockers) == 1 else 'have'} to end first."
 
 
 def only_wait(why: Reason) -> str:
@@ -122,6 +127,8 @@ def only_wait(why: Reason) -> str:
     what = "until enough of what runs has ended"
     if why.code is ReasonCode.NODES_EXCLUDED:
         what = "for a node that it may use"
+    elif why.code is ReasonCode.KEPT_FOR_OTHERS:
+        what = "until that has started"
     elif why.code is ReasonCode.NO_NODE_LARGE_ENOUGH or "fit_when_empty" in dict(why.numbers):
         what = "for larger or more nodes"
     return f"As it is submitted, it can only wait {what}."

@@ -165,6 +165,7 @@ def _level(accounts: Sequence[Account], capacity: Vector, past: Past) -> None:
         for account, fair in zip(accounts, divide(capacity[r], claims, UNIT[r], past.k_millis), strict=True):
             account.fair[r] = fair
             account.share[r] = min(account.limit[r], max(account.quota[r], fair))
-        if r == GPU and past.k_millis:
-            for account, weight in zip(accounts, weights_now(capacity[r], claims, past.k_millis), strict=True):
+        if r == GPU:
+            shown: Sequence[int | None] = weights_now(capacity[r], claims, past.k_millis) if past.k_millis else [None] * len(accounts)
+            for account, weight in zip(accounts, shown, strict=True):
                 account.weight_now = weight

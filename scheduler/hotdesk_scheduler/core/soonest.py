@@ -115,6 +115,7 @@ class Outlook:
     def __init__(self, ledger: Ledger, young: Young) -> None:
         self._ledger = ledger
         self._views: dict[int, _View] = {}
+        self._roughly: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
         self._young: dict[int, int] = {}
         self._on: dict[int, list[Seat]] = {}
         for seats in young.values():
@@ -170,19 +171,21 @@ class Outlook:
 
     def _rough(self, request: Request, wanted: PodRequest) -> list[tuple[int, int]]:
         """(at least so many GPUs are missing, node) of all that are large enough; fewest first, then the fullest."""
-        gpu = wanted.gpu
-        whole = gpu.whole
-        devices = whole or (0 if gpu.is_none else gpu.devices)
-        young, views, eligible = self._young, self._views, request.eligible
-        found = []
-        for spot in self._ledger.spots:
-            order = spot.order
-            if order in eligible and spot.node.ready and spot.node.gpus >= devices:
-                view = views.get(order)
-                free = view.room.free_gpus if view else spot.later.free_gpus
-                found.append((max(0, whole - free - young.get(order, 0)), free, order))
-        found.sort()
+        gpu, eligible, views = wanted.gpu, request.eligible, self._views
+        devices = gpu.whole or (0 if gpu.is_none else gpu.devices)
+        key = (gpu.whole, devices, id(eligible))
+        if key not in self._roughly:
+            spots = (s for s in self._ledger.spots if s.order in eligible and s.node.ready and s.node.gpus >= devices)
+            self._roughly[key] = sorted(self._roughly_on(spot.order, spot.later, gpu.whole) for spot in spots)
+        found = self._roughly[key]
+        if views:
+            planned = (order for _, _, order in found if order in views)
+            again = [self._roughly_on(order, views[order].room, gpu.whole) for order in planned]
+            found = sorted([entry for entry in found if entry[2] not in views] + again)
         return [(missing, order) for missing, _, order in found]
+
+    def _roughly_on(self, order: int, room: Room, whole: int) -> tuple[int, int, int]:
+        return max(0, whole - room.free_gpus - self._young.get(order, 0)), room.free_gpus, order
 
     def _look(
         self, order: int, wanted: PodRequest, since: float, leaving: frozenset[int], chosen: dict[int, _View]

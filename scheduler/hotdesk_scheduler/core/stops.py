@@ -92,8 +92,7 @@ def note_protection(ledger: Ledger, request: Request, units: Units | None) -> No
 
 def stop_stale_gangs(ledger: Ledger) -> None:
     """Fewer than the minimum alive for longer than the grace: the rest is stopped and queued again, non-preemptible too."""
-    short = [w for w in ledger.snapshot.workloads if w.short_of_gang_since is not None and w.min_pods > 1 and len(w.pods) > 1]
-    for workload in sorted(short, key=lambda w: (w.created_at, w.name, w.id)):
+    for workload in sorted(ledger.short_gangs.values(), key=lambda w: (w.created_at, w.name, w.id)):
         if _is_stale(ledger, workload):
             _stop_stale(ledger, workload)
 

@@ -167,7 +167,7 @@ class Strands:
     def __init__(self, prices: Prices, spots: list[Spot], index: Index) -> None:
         self._prices = prices
         self._spots = spots
-        self._index = index
+        self._touched = index.watch("strands")
         self._tables: dict[int, Table] = {}
         self._allowed: dict[Eligible, Bools] = {}
         self._on_gpus = np.array([spot.node.gpus > 0 for spot in spots], dtype=np.bool_)
@@ -189,12 +189,11 @@ class Strands:
         return self._for_fraction(table, request, may, rooms) if gpu.devices == 1 else None
 
     def _table(self, rooms: int) -> Table:
-        touched = self._index.touched
-        if touched:
-            changed = [self._spots[order] for order in sorted(touched)]
+        if self._touched:
+            changed = [self._spots[order] for order in sorted(self._touched)]
             for table in self._tables.values():
                 table.refresh(changed)
-        self._index.touched = set()
+            self._touched.clear()
         key = NOW if rooms & NOW else LATER
         if key not in self._tables:
             self._tables[key] = Table(self._spots, key, self._prices)

@@ -23,7 +23,8 @@ def take_turns(
     def hopeless(request: Request) -> bool:
         return in_vain.get(alike(request)) == freed
 
-    for request in Line(requests.by_project, hopeless, lambda request: is_placed(ledger, request)):
+    line = Line(requests.by_project, hopeless, lambda request: is_placed(ledger, request))
+    for request in line:
         if request.surplus and not minimum_runs(ledger, request):
             continue
         if no_room.get(request.shape) != freed and limits.may_start(request):
@@ -35,11 +36,17 @@ def take_turns(
             continue
         if take(request):
             freed += 1
+            line.look_again()
         else:
             in_vain[alike(request)] = freed
 
 
 def may_evict(ledger: Ledger, request: Request) -> bool:
     """A workload younger than the preemption delay may start on what is free, but evicts nobody."""
-    delay = ledger.policy.preemption_delay_s
-    return not delay or request.workload.created_at + delay <= ledger.now
+    return old_enough(ledger)(request)
+
+
+def old_enough(ledger: Ledger) -> Callable[[Request], bool]:
+    """`may_evict` by itself, for later."""
+    delay, now = ledger.policy.preemption_delay_s, ledger.now
+    return lambda request: not delay or request.workload.created_at + delay <= now

@@ -102,6 +102,9 @@ class Pools:
         account = self.ledger.projects.get(workload.project)
         if account is None or not self._may_go(workload):
             return
+        if len(workload.pods) == 1:
+            yield self._unit(account, tuple(seats), surplus=False, before=None)
+            return
         seats = sorted(seats, key=lambda seat: (seat.rooms == LATER, seat.pod.index))
         done = sum(pod.state is PodState.SUCCEEDED for pod in workload.pods)
         least = max(1, workload.min_pods - done)
@@ -152,8 +155,9 @@ class Pools:
         units = self._units.get(project, ())
         ledger = self.ledger
         for i in range(self._first.get(project, 0), len(units)):
-            if self._may_go(units[i].workload) and units[i].available(ledger):
-                yield units[i]
+            unit = units[i]
+            if self._may_go(unit.workload) and unit.available(ledger):
+                yield unit
 
     def largest(self, project: str) -> int:
         """GPU thousandths of the project's largest unit (an upper bound: also of one that is gone)."""

@@ -1,7 +1,8 @@
 """One question to the core and its answer, and how both are written: JSON of the core's own values, made by pydantic.
 
 What is written of an answer is what is compared byte for byte: decisions in the order taken, the queue in its order with the
-reason of each hold, and the fair shares. What the core never reads (commands, environment, tokens) cannot get here: no snapshot has it.
+reason of each hold, and what each project may have. What the core never reads (commands, environment, tokens) cannot get here: no
+snapshot has it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ Json = dict[str, Any]
 DECIDE, REVIEW = "decide", "review"
 KEYS = {"nodes": "name", "departments": "name", "projects": "name", "workloads": "id"}
 """Parts of a snapshot that are written as what changed, by this key; every other part is written whole when it changes."""
+
+FACTS = {"fair_shares": "fair share", "weights": "over-quota weight"}
+"""What a plan says of each project, and its word for people."""
 
 _hints = get_type_hints(Snapshot)
 PARTS: dict[str, TypeAdapter[Any]] = {item.name: TypeAdapter(_hints[item.name]) for item in fields(Snapshot) if item.name != "version"}
@@ -65,29 +69,17 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer in plain JSON values. `holds` are by workload id, in the order of the queue."""
+    """An answer in plain JSON values. `holds` are by workload id, in the order of the queue; `facts` by `FACTS`, then project."""
 
     decisions: tuple[Json, ...] = ()
     holds: Mapping[str, Json] = field(default_factory=dict)
-    fair_shares: tuple[tuple[str, int], ...] = ()
+    facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     error: str = ""
 
     def text(self) -> bytes:
         """The canonical bytes: equal answers have equal ones."""
-        whole = [self.decisions, list(self.holds.items()), self.fair_shares, self.error]
+        whole = [self.decisions, list(self.holds.items()), {name: facts for name, facts in self.facts.items() if facts}, self.error]
         return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def split(plan: Plan) -> tuple[list[Decision], list[Hold]]:
-    """What a plan changes, and what it says of the queue, each in its order."""
-    changes: list[Decision] = []
-    holds: list[Hold] = []
-    for decision in plan.decisions:
-        if isinstance(decision, Hold):
-            holds.append(decision)
-        else:
-            changes.append(decision)
-    return changes, holds
 
 
 def decision_text(decision: Decision | LifecycleDecision) -> bytes:
@@ -115,14 +107,18 @@ def plain(answer: Plan | Iterable[LifecycleDecision] | str) -> Answer:
         return Answer(error=answer)
     if not isinstance(answer, Plan):
         return Answer(tuple(json.loads(decision_text(decision)) for decision in answer))
-    changes, holds = split(answer)
+    holds = list(answer.holds)
     told: dict[tuple[int, int], Json] = {}  # equal requests share their reason: it is written once
     for hold in holds:
         key = (id(hold.reason), id(hold.helps))
         if key not in told:
             told[key] = json.loads(told_text(hold))
     by_id = {hold.workload_id: told[id(hold.reason), id(hold.helps)] for hold in holds}
-    return Answer(tuple(json.loads(decision_text(decision)) for decision in changes), by_id, answer.fair_shares)
+    return Answer(tuple(json.loads(decision_text(decision)) for decision in answer.acts), by_id, facts_of(answer))
+
+
+def facts_of(plan: Plan) -> dict[str, dict[str, int]]:
+    return {name: dict(getattr(plan, name)) for name in FACTS}
 
 
 def failure(error: Exception) -> str:

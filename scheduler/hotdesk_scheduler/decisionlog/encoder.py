@@ -2,7 +2,7 @@
 
     {"step": "decide", "now": 1.5, "version": 7, "workloads": {"put": [...], "gone": ["id"]}, "projects": …, "mix": …, "policy": …,
      "decisions": [{"kind": "start", …}], "queue": [[0, 5], "id", [6, 90]], "holds": [{"reason": …, "helps": …, "at": [[0, 3]]}],
-     "fair_shares": [["a", 1000]]}
+     "fair_shares": {"a": 1000}}
 
 `queue` builds the new order from runs [first, length] of the order before and from ids that are new; without it the order is the
 same. `holds` gives the places (runs again, in the new order) whose reason is new; all others keep theirs.
@@ -16,7 +16,7 @@ from typing import Any
 
 from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.core.plan import Hold, Plan
-from hotdesk_scheduler.decisionlog.cycles import DECIDE, KEYS, PARTS, POLICY, Cycle, decision_text, split, told_text
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, KEYS, PARTS, POLICY, Cycle, decision_text, facts_of, told_text
 
 AT_ONCE = 500
 """So many values are written in one go; between them other threads may run."""
@@ -42,7 +42,7 @@ class Encoder:
         self._policy: Policy | None = None
         self._holds: dict[str, Hold] = {}
         self._places: dict[str, int] = {}
-        self._fair: tuple[tuple[str, int], ...] = ()
+        self._facts: dict[str, dict[str, int]] = {}
         self._is_first = True
 
     def line(self, cycle: Cycle, *, skipped: int = 0) -> bytes:
@@ -96,13 +96,13 @@ class Encoder:
         if isinstance(cycle.answer, str):
             yield b'"error":' + json.dumps(cycle.answer).encode()
         elif isinstance(cycle.answer, Plan):
-            changes, holds = split(cycle.answer)
-            if changes:
-                yield b'"decisions":[%s]' % b",".join(map(decision_text, changes))
-            yield from self._queue(holds)
-            if cycle.answer.fair_shares != self._fair:
-                self._fair = cycle.answer.fair_shares
-                yield b'"fair_shares":' + json.dumps(self._fair).encode()
+            if cycle.answer.acts:
+                yield b'"decisions":[%s]' % b",".join(map(decision_text, cycle.answer.acts))
+            yield from self._queue(tuple(cycle.answer.holds))
+            for name, facts in facts_of(cycle.answer).items():
+                if facts != self._facts.get(name, {}):
+                    self._facts[name] = facts
+                    yield b'"%s":%s' % (name.encode(), json.dumps(facts).encode())
         elif cycle.answer:
             yield b'"decisions":[%s]' % b",".join(map(decision_text, cycle.answer))
 

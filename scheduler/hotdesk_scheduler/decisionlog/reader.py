@@ -12,7 +12,7 @@ from hotdesk_api.errors import Invalid
 
 from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.decisionlog import segments
-from hotdesk_scheduler.decisionlog.cycles import DECIDE, FORMAT, KEYS, PARTS, POLICY, REVIEW, Answer, Json
+from hotdesk_scheduler.decisionlog.cycles import DECIDE, FACTS, FORMAT, KEYS, PARTS, POLICY, REVIEW, Answer, Json
 from hotdesk_scheduler.decisionlog.segments import Segment
 
 
@@ -47,7 +47,7 @@ class _Decoder:
         self._policy: Policy | None = None
         self._order: list[str] = []
         self._told: dict[str, Json] = {}
-        self._fair: tuple[tuple[str, int], ...] = ()
+        self._facts: dict[str, dict[str, int]] = {}
 
     def cycle(self, number: int, body: Json) -> Recorded:
         """Raises ValueError, KeyError, TypeError or IndexError for what no encoder wrote."""
@@ -87,9 +87,8 @@ class _Decoder:
             told = {name: value for name, value in group.items() if name != "at"}
             for run in group["at"]:
                 self._told.update(dict.fromkeys(_run(self._order, run), told))
-        if "fair_shares" in body:
-            self._fair = tuple((str(name), int(share)) for name, share in body["fair_shares"])
-        return Answer(decisions, {workload_id: self._told[workload_id] for workload_id in self._order}, self._fair)
+        self._facts = {name: dict(body.get(name, self._facts.get(name, {}))) for name in FACTS}
+        return Answer(decisions, {workload_id: self._told[workload_id] for workload_id in self._order}, self._facts)
 
 
 def _run(order: list[str], run: Sequence[int]) -> list[str]:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+from hotdesk_scheduler.core.plan import Plan
 from hotdesk_scheduler.decisionlog import segments
 from hotdesk_scheduler.decisionlog.cycles import Cycle
 from hotdesk_scheduler.decisionlog.encoder import Encoder
@@ -74,6 +75,8 @@ class DecisionLog:
             self._thread.join(CLOSE_S)
 
     def add(self, cycle: Cycle) -> None:
+        if isinstance(cycle.answer, Plan):
+            len(cycle.answer.holds)  # places are counted once, when somebody first looks, and that is not to be two threads at a time
         with self._wake:
             if len(self._waiting) >= max(2, min(MAX_WAITING, MAX_WAITING_VALUES // (len(cycle.snapshot.workloads) + 1))):
                 self._skipped += 1

@@ -34,15 +34,16 @@ def ended(workload: Workload, pod: Pod, now: float) -> Workload:
 
 
 def again(pod: Pod) -> Pod:
-    """Pending once more, under the next attempt; why it stopped stays for people to read."""
-    return Pod(index=pod.index, request=pod.request, attempt=pod.attempt + 1, stop_reason=pod.stop_reason, nominated=pod.nominated)
+    """Pending once more, under the next attempt; when and why it stopped stays on record: since then it waits."""
+    return Pod(pod.index, pod.request, attempt=pod.attempt + 1, ended_at=pod.ended_at, stop_reason=pod.stop_reason, nominated=pod.nominated)
 
 
 def in_phase(workload: Workload, phase: Phase, reason: Reason | None, now: float) -> Workload:
-    """ACTIVE makes ended pods pending and forgets old failures; every other phase gives up kept places."""
+    """ACTIVE makes ended pods pending, which wait from now on, and forgets old failures; every other phase gives up kept places."""
     workload = replace(workload, phase=phase, phase_reason=reason, finished_at=now if phase in FINAL else None)
     if phase is Phase.ACTIVE:
-        return replace(workload, failures=0, pods=tuple(again(pod) if has_ended(pod) else pod for pod in workload.pods))
+        pods = (again(pod) if has_ended(pod) else pod for pod in workload.pods)
+        return replace(workload, failures=0, pods=tuple(replace(p, ended_at=now) if p.state is PodState.PENDING else p for p in pods))
     return replace(workload, pods=tuple(replace(pod, nominated=None) for pod in workload.pods))
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from hotdesk_api import models
+from hotdesk_api.version import VERSION
 
 from hotdesk_scheduler.rest import openapi
 from hotdesk_scheduler.rest.base import Handler
@@ -16,7 +15,7 @@ class Version(Handler):
     async def get(self) -> None:
         snapshot = self.desk.engine.snapshot()
         simulated = any(node.simulated for node in snapshot.nodes)
-        self.answer(models.Version(hotdesk=version("hotdesk"), engine=self.desk.engine.name, simulated=simulated))
+        self.answer(models.Version(hotdesk=VERSION, engine=self.desk.engine.name, simulated=simulated))
 
 
 class Me(Handler):

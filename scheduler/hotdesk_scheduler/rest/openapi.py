@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 from hotdesk_api import models
+from hotdesk_api.version import VERSION
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -106,7 +106,7 @@ def document() -> dict[str, Any]:
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Hotdesk", "version": version("hotdesk"), "description": "Share GPUs fairly, from Jupyter."},
+        "info": {"title": "Hotdesk", "version": VERSION, "description": "Share GPUs fairly, from Jupyter."},
         "paths": paths,
         "security": [{"token": []}],
         "components": {

@@ -19,17 +19,19 @@ from hotdesk_api.units import format_gpus
 
 from hotdesk_scheduler.core import explain
 from hotdesk_scheduler.core.displaced import Displaced
+from hotdesk_scheduler.core.history import Usage
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
 from hotdesk_scheduler.engines.base import Engine, Mirror
 from hotdesk_scheduler.metrics import Metrics
-from hotdesk_scheduler.records import Audit, Event, Records
+from hotdesk_scheduler.records import Audit, Event, PastUse, Records
 from hotdesk_scheduler.service import specs
 from hotdesk_scheduler.service.callers import Caller, no_such_workload
 from hotdesk_scheduler.service.feed import Feed
 from hotdesk_scheduler.service.hub import Hub
 from hotdesk_scheduler.service.loop import Loop
+from hotdesk_scheduler.service.past import Past
 from hotdesk_scheduler.service.submissions import Submissions
 from hotdesk_scheduler.service.verbs import Clock
 from hotdesk_scheduler.service.views import Entry, Views, reason_of, reason_out
@@ -60,6 +62,7 @@ class Desk:
         seed_marker: Path | None = None,
         decision_log: DecisionLog | None = None,
         mirror: Mirror | None = None,
+        history_half_life_s: float = 604_800.0,
     ) -> None:
         self.engine = engine
         self.records = records
@@ -70,6 +73,7 @@ class Desk:
         self.views = Views(engine)
         self.metrics = Metrics(self)
         self.workspaces = Workspaces(engine, hub, clock=clock, patience=patience or Patience())
+        self.past = Past(half_life_s=history_half_life_s, keep=self._keep_past) if policy.history_weight else None
         self.loop = Loop(
             engine,
             policy,
@@ -79,6 +83,7 @@ class Desk:
             after_pass=self._after_pass,
             observe_s=self.metrics.observe_pass,
             record=decision_log.add if decision_log else lambda cycle: None,
+            past=self.past.look if self.past else lambda snapshot, now: (),
         )
         self.seed_marker = seed_marker
         self._submissions = Submissions(engine, clock=clock, new_id=new_id)
@@ -94,6 +99,8 @@ class Desk:
         await self.records.open()
         if self.decision_log is not None:  # after the engine: whose state directory it is, is settled by then
             self.decision_log.open()
+        if self.past is not None and (kept := await self.records.past_use()):
+            self.past.restore(kept.at, kept.gpu_nanos)
         self.refresh()
 
     async def start(self) -> None:
@@ -126,6 +133,9 @@ class Desk:
             self.refresh()
         else:
             self.workspaces.wake()
+
+    def _keep_past(self, at: float, usage: Usage) -> None:
+        self.records.add(PastUse(at, usage))
 
     def announce(self, event: Event) -> None:
         self.records.add(event)

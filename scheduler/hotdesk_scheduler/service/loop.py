@@ -17,6 +17,7 @@ from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import invariants, lifecycle
 from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.history import Usage
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import Policy, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Hold, Plan, Requeue
@@ -54,7 +55,7 @@ class Loop:
         announce: Announce = lambda event: None,
         after_pass: Callable[[], None] = lambda: None,
         observe_s: Callable[[float], None] = lambda seconds: None,
-        decide: Decide = decide,
+        decide: Decide | None = None,
         record: Callable[[Cycle], None] = lambda cycle: None,
         past: Callable[[Snapshot, float], Usage] = lambda snapshot, now: (),
     ) -> None:
@@ -65,7 +66,8 @@ class Loop:
         self._announce = announce
         self._after_pass = after_pass
         self._observe_s = observe_s
-        self._decide = decide
+        self._memory = Memory()
+        self._decide: Decide = decide or self._decide_warm
         self._record = record
         self._past = past
         self._learner = Learner()
@@ -166,6 +168,7 @@ class Loop:
             snapshot, now = self.snapshot(), self._clock()
             plan, problems = self._planned(snapshot, now)
             if problems:
+                self._memory.forget()
                 self._record(Cycle(DECIDE, snapshot, self.policy, now, plan, broken="; ".join(str(problem) for problem in problems)))
                 await self._give_up_kept_places(snapshot, "; ".join(str(problem) for problem in problems))
                 continue
@@ -176,15 +179,17 @@ class Loop:
             return
         self._record(Cycle(DECIDE, snapshot, self.policy, now, plan))
         self._note(plan, snapshot)
-        for decision in plan.decisions:
-            if not isinstance(decision, Hold):
-                await self._verbs.apply(decision, snapshot)
+        for decision in plan.acts:
+            await self._verbs.apply(decision, snapshot)
         self.passes += 1
         self.last_pass_at = self._clock()
         self._after_pass()
         took_s = time.perf_counter() - begun
         self._last_pass_s = min(took_s, MAX_BREATH_S) if took_s > SHORT_PASS_S else 0.0
         self._observe_s(took_s)
+
+    def _decide_warm(self, snapshot: Snapshot, policy: Policy, now: float) -> Plan:
+        return decide(snapshot, policy, now, self._memory)
 
     def _planned(self, snapshot: Snapshot, now: float) -> tuple[Plan, Sequence[object]]:
         """The plan, and what the invariants have against it. What brings the core down is on record too."""
@@ -212,7 +217,7 @@ class Loop:
 
     def _note(self, plan: Plan, snapshot: Snapshot) -> None:
         """Remember holds and shares; a workload whose main reason changed gets an event."""
-        holds = {decision.workload_id: decision for decision in plan.decisions if isinstance(decision, Hold)}
+        holds = {hold.workload_id: hold for hold in plan.holds}
         by_id: dict[str, Workload] = {}
         for workload_id, hold in holds.items():
             before = self.holds.get(workload_id)

@@ -93,7 +93,7 @@ def show(desk: Desk, caller: Caller, name: str) -> ProjectOut:
 
 def listing(desk: Desk, caller: Caller, *, only: str | None = None) -> list[ProjectOut]:
     visible = [name for name in desk.visible_projects(caller) if only in (None, name)]
-    return projects_out(desk.engine.snapshot(), desk.loop.fair_shares, visible=visible, groups=caller.groups)
+    return projects_out(desk.engine.snapshot(), desk.loop.fair_shares, visible=visible, groups=caller.groups, weights=desk.loop.weights)
 
 
 async def create(desk: Desk, caller: Caller, spec: ProjectSpec) -> ProjectOut:

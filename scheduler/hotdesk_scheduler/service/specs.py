@@ -6,7 +6,7 @@ What can never be right is refused here. What only quota forbids is accepted and
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hotdesk_api.errors import Invalid, TooLarge
@@ -14,6 +14,7 @@ from hotdesk_api.models import MAX_ARGUMENTS_BYTES, MAX_PROGRAM_BYTES, WorkloadS
 from hotdesk_api.units import WHOLE_GPU, format_gpus
 
 from hotdesk_scheduler.core.model import HOLDING, GpuRequest, Kind, Node, Pod, PodRequest, Snapshot, Toleration, Workload
+from hotdesk_scheduler.core.quantities import CPU, MEMORY, amount_words
 
 DEFAULT_CPU_MILLIS = 100
 DEFAULT_MEMORY_MIB = 128
@@ -227,24 +228,23 @@ def _check_fits_a_node(spec: WorkloadSpec, snapshot: Snapshot) -> None:
         )
     if request.gpu.millis and largest.gpus == 0:
         raise Invalid("No node here has a GPU.", field="gpu_millis", value=request.gpu.millis, limit=0, next_step="Submit it without -g.")
-    _check_amount(
-        "gpu_memory_mib", request.gpu.memory_mib, {n.name: n.gpu_memory_mib for n in nodes if n.gpus}, "GPU memory on one GPU", "MiB"
-    )
-    _check_amount("cpu_millis", request.cpu_millis, {n.name: n.cpu_millis for n in nodes}, "CPU", "thousandths of a core")
-    _check_amount("memory_mib", request.memory_mib, {n.name: n.memory_mib for n in nodes}, "memory", "MiB")
+    gpu_memory = {n.name: n.gpu_memory_mib for n in nodes if n.gpus}
+    _check_amount("gpu_memory_mib", request.gpu.memory_mib, gpu_memory, lambda mib: f"{mib} MiB of memory on one GPU")
+    _check_amount("cpu_millis", request.cpu_millis, {n.name: n.cpu_millis for n in nodes}, lambda millis: amount_words(millis, CPU))
+    _check_amount("memory_mib", request.memory_mib, {n.name: n.memory_mib for n in nodes}, lambda mib: amount_words(mib, MEMORY))
 
 
-def _check_amount(field: str, asked: int, by_node: dict[str, int], what: str, unit: str) -> None:
+def _check_amount(field: str, asked: int, by_node: dict[str, int], words: Callable[[int], str]) -> None:
     largest = max(by_node, key=lambda name: (by_node[name], name), default=None)
     limit = by_node[largest] if largest else 0
     if asked > limit:
-        where = f"the largest, {largest}, has {limit}" if largest else "none has any"
+        where = f"the largest, {largest}, has {words(limit)}" if largest else "none has any"
         raise Invalid(
-            f"No node has {asked} {unit} of {what}: {where}.",
+            f"No node has {words(asked)}: {where}.",
             field=field,
             value=str(asked),
             limit=limit,
-            next_step=f"Ask for at most {limit}; `runai list nodes` shows them.",
+            next_step=f"Ask for at most {words(limit)}; `runai list nodes` shows them.",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from hotdesk_api.models import Cluster, DeviceOut, NodeOut, ProjectOut
 
@@ -82,22 +83,36 @@ def _node_out(engine: Engine, snapshot: Snapshot, node: Node, use: _NodeUse) -> 
 
 
 def projects_out(
-    snapshot: Snapshot, fair_shares: Mapping[str, int], *, visible: Collection[str], groups: Collection[str]
+    snapshot: Snapshot,
+    fair_shares: Mapping[str, int],
+    *,
+    visible: Collection[str],
+    groups: Collection[str],
+    weights: Mapping[str, int] = MappingProxyType({}),
 ) -> list[ProjectOut]:
-    """Those of `visible`, by name; `groups` are the caller's own."""
+    """Those of `visible`, by name; `groups` are the caller's own; `weights` are those that past use has corrected."""
     mine: dict[str, list[Workload]] = {name: [] for name in visible}
     for workload in snapshot.workloads:
         if workload.project in mine:
             mine[workload.project].append(workload)
     smallest = min((node.gpu_memory_mib for node in snapshot.nodes if node.gpus), default=0)
     return [
-        _project_out(project, mine[project.name], fair_shares.get(project.name), smallest, member=project.name in groups)
+        _project_out(
+            project,
+            mine[project.name],
+            fair_shares.get(project.name),
+            smallest,
+            member=project.name in groups,
+            weight_now=weights.get(project.name),
+        )
         for project in sorted(snapshot.projects, key=lambda project: project.name)
         if project.name in mine
     ]
 
 
-def _project_out(project: Project, workloads: list[Workload], fair_share: int | None, smallest_gpu_mib: int, *, member: bool) -> ProjectOut:
+def _project_out(
+    project: Project, workloads: list[Workload], fair_share: int | None, smallest_gpu_mib: int, *, member: bool, weight_now: int | None
+) -> ProjectOut:
     statuses = [(workload, lifecycle.status(workload)) for workload in workloads]
     pending = [workload for workload, status in statuses if status == "Pending"]
     allocated = sum(held_gpu_millis(workload) for workload in workloads)
@@ -107,6 +122,7 @@ def _project_out(project: Project, workloads: list[Workload], fair_share: int | 
         gpu_quota_millis=project.gpu.quota,
         gpu_limit_millis=project.gpu.limit,
         gpu_over_quota_weight=project.weight,
+        gpu_over_quota_weight_now=weight_now,
         over_quota=project.over_quota,
         priority=project.priority,
         cpu_quota_millis=project.cpu.quota,

@@ -77,7 +77,13 @@ class Entry:
     hold: Hold | None
     progress: Progress | None
     view: WorkloadOut
-    json: bytes
+    _json: bytes = b""
+
+    @property
+    def json(self) -> bytes:
+        """The view as a list shows it, made when somebody looks."""
+        self._json = self._json or self.view.model_dump_json().encode()
+        return self._json
 
 
 class Views:
@@ -97,16 +103,22 @@ class Views:
         self._smallest_gpu_mib = min((n.gpu_memory_mib for n in snapshot.nodes if n.gpus), default=0)
         self._simulated = any(node.simulated for node in snapshot.nodes)
         changed, removed = [], []
+        told: dict[int, ReasonOut | None] = {}
         for workload in snapshot.workloads:
             hold, report = holds.get(workload.id), progress.get(workload.id)
             old = self._entries.get(workload.id)
             if old is not None and old.workload is workload and old.hold == hold and old.progress is report:
                 continue
-            view = self._view(workload, hold, report)
-            if old is not None and old.view == view:
-                self._entries[workload.id] = Entry(workload, hold, report, view, old.json)
+            if old is not None and old.workload is workload and old.progress is report and old.hold and hold:
+                view = _moved_up(old, hold, told)
+                is_same = view is old.view
+            else:
+                view = self._view(workload, hold, report)
+                is_same = old is not None and old.view == view
+            if old is not None and is_same:
+                self._entries[workload.id] = Entry(workload, hold, report, old.view, old._json)
                 continue
-            self._entries[workload.id] = Entry(workload, hold, report, view, view.model_dump_json().encode())
+            self._entries[workload.id] = Entry(workload, hold, report, view)
             changed.append(view)
         if len(self._entries) > len(snapshot.workloads):
             present = {workload.id for workload in snapshot.workloads}
@@ -191,6 +203,24 @@ class Views:
             simulated=self._simulated,
             tier=details.tier,
         )
+
+
+def _moved_up(old: Entry, hold: Hold, told: dict[int, ReasonOut | None]) -> WorkloadOut:
+    """The view of what waits as before, at another place in the queue or for another reason: most of a long queue after every start.
+
+    `told` keeps reasons that many share, by identity.
+    """
+    assert old.hold is not None
+    if old.view.status != "Pending":
+        return old.view
+    reason = old.view.reason
+    if old.hold.reason != hold.reason:
+        if id(hold.reason) not in told:
+            told[id(hold.reason)] = reason_out(hold.reason)
+        reason = told[id(hold.reason)]
+    if old.hold.reason == hold.reason and hold.position == old.view.queue_position:
+        return old.view
+    return old.view.model_copy(update={"reason": reason, "queue_position": hold.position})
 
 
 def main_reason(workload: Workload, status: str, hold: Hold | None) -> Reason | None:

@@ -107,6 +107,7 @@ def read_projects(path: Path) -> tuple[tuple[Project, ...], tuple[Department, ..
     """From CSV, JSON or YAML: a list of `name, quota, limit, weight, priority, department`, or `NAME: QUOTA`. Raises Invalid."""
     if path.suffix.lower() in (".json", ".yaml", ".yml"):
         body = _parsed(path)
+        body = body["items"] if isinstance(body, dict) and "items" in body else body
         body = body if isinstance(body, dict) and "projects" in body else {"projects": body}
         projects = _entries(path, body["projects"], "project")
         departments = _entries(path, body.get("departments") or [], "department")

@@ -19,10 +19,11 @@ from hotdesk_api.models import WorkloadSpec
 
 from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import history, lifecycle
-from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.decide import cycle, decide
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import Phase, Pod, PodState, Policy, Snapshot, Workload
-from hotdesk_scheduler.core.plan import Finish, Hold, Move, Nominate, Plan, Remove, Requeue, Start, Stop
+from hotdesk_scheduler.core.plan import Act, Finish, Move, Nominate, Remove, Requeue, Start, Stop
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.whatif.cluster import Cluster, model_of
 from hotdesk_scheduler.whatif.trace import Job
@@ -103,6 +104,7 @@ class Play:
         self._engine = FakeEngine(cluster.nodes, projects=cluster.projects, departments=cluster.departments, runs_workspaces=True)
         self._spec = WorkloadSpec(project="trace")
         self._learner = Learner()
+        self._memory = Memory()
         self._now_ms = 0
         self._courses = {f"{number:07d}": Course(job) for number, job in enumerate(jobs)}
         self._coming = [(_workload(cluster, key, c.job, path), key) for key, c in self._courses.items()][::-1]
@@ -114,7 +116,6 @@ class Play:
         self._fair: dict[str, int] = {}
         self._usage: history.Usage = ()
         self._touched: set[str] = set()
-        self._plan: Plan | None = None
         self._ended = 0
         self.story = Story(
             cluster, list(self._courses.values()), served=dict.fromkeys(self._names, 0), entitled=dict.fromkeys(self._names, 0)
@@ -132,9 +133,8 @@ class Play:
                     "The jobs do not come to an end: some are stopped again and again before their first checkpoint.",
                     next_step="Give a shorter --checkpoint-every, or a --min-runtime.",
                 )
-        for hold in self._plan.decisions if self._plan else ():
-            if isinstance(hold, Hold):
-                self._courses[hold.workload_id].why_waiting = hold.reason.sentence
+        for hold in decide(self._snapshot(), self._policy, self._now).holds if any(self._waiting.values()) else ():
+            self._courses[hold.workload_id].why_waiting = hold.reason.sentence
         return self.story
 
     # --- time --------------------------------------------------------------------------------------------------------------------
@@ -243,17 +243,19 @@ class Play:
         snapshot = self._engine.snapshot()
         return replace(snapshot, mix=self._learner.look(snapshot.workloads), usage=self._usage)
 
-    def _decide(self) -> Plan:
+    def _decide(self) -> tuple[Act, ...]:
+        """What `decide` does. Why the others wait is asked once, at the end: telling it takes longer than deciding."""
         self.story.cycles += 1
         with collector.paused():
-            return decide(self._snapshot(), self._policy, self._now)
+            ledger, requests = cycle(self._snapshot(), self._policy, self._now, self._memory)
+            self._fair = {name: account.fair[0] for name, account in ledger.projects.items()}
+            acts = tuple(ledger.decisions.values())
+            self._memory.keep(ledger, requests)
+        return acts
 
-    async def _apply(self, plan: Plan) -> bool:
-        """Carry out a plan; whether anything moved."""
-        moved = False
-        self._plan = plan
-        self._fair = dict(plan.fair_shares)
-        for decision in plan.decisions:
+    async def _apply(self, acts: Sequence[Act]) -> bool:
+        """Carry out what was decided; whether anything was."""
+        for decision in acts:
             match decision:
                 case Start():
                     await self._start(decision)
@@ -264,10 +266,7 @@ class Play:
                     await self._stop(decision)
                 case Nominate():
                     await self._engine.nominate(decision.workload_id, decision.index, decision.placement)
-                case Hold():
-                    continue
-            moved = True
-        return moved
+        return bool(acts)
 
     async def _start(self, start: Start) -> None:
         course = self._courses[start.workload_id]

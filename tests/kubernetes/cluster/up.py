@@ -1,4 +1,4 @@
-"""A test cluster to look at: `python -m cluster.up` in tests/kubernetes, until Ctrl-C."""
+"""A test cluster to look at: `python -m cluster.up [1|2]` in tests/kubernetes, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import threading
 from cluster.running import CannotRunError, shared_cluster
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     os.environ.pop("KUBECONFIG", None)
     try:
-        with shared_cluster("by hand") as cluster:
+        with shared_cluster("by hand", level=int(arguments[0]) if arguments else 1) as cluster:
             print(f"export KUBECONFIG={cluster.kubeconfig}\nCtrl-C ends it.", flush=True)
             threading.Event().wait()
     except CannotRunError as reason:
@@ -24,4 +24,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

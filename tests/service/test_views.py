@@ -1,0 +1,57 @@
+"""Views that are kept and renewed in part say the same as views that are made anew."""
+
+from __future__ import annotations
+
+import desks
+from hotdesk_api.models import Progress, WorkloadOut
+from hotdesk_scheduler.core.model import Phase, PodState, Policy
+from hotdesk_scheduler.engines.fake import FakeEngine
+from hotdesk_scheduler.service.loop import Loop
+from hotdesk_scheduler.service.specs import workload_of
+from hotdesk_scheduler.service.views import Views
+
+
+async def busy(count: int) -> tuple[FakeEngine, Loop]:
+    """More asked than the 16 GPUs have room for, by two projects."""
+    engine = desks.fake_engine()
+    for number in range(count):
+        spec = desks.spec(f"job-{number}", project=("team-a", "team-b")[number % 2], gpus=1 + number % 3)
+        await engine.submit(workload_of(spec, workload_id=f"id-{number}", name=f"job-{number}", user="alice", now=1000.0 + number), spec)
+    loop = Loop(engine, Policy(grace_s=0.0))
+    await loop.run_pass()
+    return engine, loop
+
+
+async def test_a_queue_that_moves_up_is_seen_as_it_is_by_who_looked_before() -> None:
+    engine, loop = await busy(30)
+    views = Views(engine)
+    reports: dict[str, Progress] = {}
+    for turn in range(8):
+        running = [w.id for w in engine.snapshot().workloads if w.pods[0].state is PodState.RUNNING]
+        if turn == 2:
+            reports[running[-1]] = Progress(progress=0.5)
+        if turn == 4:
+            waiting = next(w.id for w in engine.snapshot().workloads if w.id in loop.holds)
+            await engine.set_phase(waiting, Phase.SUSPENDED, None, 2000.0)
+        changed, _ = views.refresh(engine.snapshot(), loop.holds, reports)
+        fresh = Views(engine)
+        fresh.refresh(engine.snapshot(), loop.holds, reports)
+        assert [entry.view for entry in views] == [entry.view for entry in fresh]
+        assert [entry.json for entry in views] == [entry.json for entry in fresh]
+        assert [WorkloadOut.model_validate_json(entry.json) for entry in views] == [entry.view for entry in fresh]
+        assert views.refresh(engine.snapshot(), loop.holds, reports) == ([], [])
+        assert changed
+        engine.exit_pod(running[0], 0)
+        await loop.run_pass()
+
+
+async def test_only_what_moved_is_told() -> None:
+    engine, loop = await busy(30)
+    views = Views(engine)
+    views.refresh(engine.snapshot(), loop.holds, {})
+    last = max(loop.holds.values(), key=lambda hold: hold.position)
+    await engine.set_phase(last.workload_id, Phase.DELETING, None, 2000.0)
+    await loop.run_pass()
+    changed, removed = views.refresh(engine.snapshot(), loop.holds, {})
+    assert [view.id for view in removed] == [last.workload_id]
+    assert len(changed) < len(loop.holds)
