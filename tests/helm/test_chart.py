@@ -11,6 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # ships no types
 from cluster.running import Cluster
 from helm_chart import CHART, LEAST, ChartError, Json, helm, only, render, why_no_helm
+from hotdesk_api.version import VERSION
 from hotdesk_scheduler.settings import Settings, variable_of
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
@@ -155,6 +156,13 @@ def test_definitions_are_the_engines_own_and_outlive_the_release() -> None:
     rendered = {item["metadata"]["name"]: item for item in render(LEAST) if item["kind"] == "CustomResourceDefinition"}
     assert {name: item["spec"] for name, item in rendered.items()} == {name: item["spec"] for name, item in own.items()}
     assert all(item["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for item in rendered.values())
+
+
+def test_chart_installs_the_version_it_comes_with() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == VERSION
+    image = only(render(LEAST), "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert image.endswith(f":{VERSION}")
 
 
 def test_no_secret_is_in_the_pods_command_or_variables() -> None:
