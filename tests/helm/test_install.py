@@ -91,7 +91,7 @@ def test_installed_upgraded_failed_over_and_removed_while_a_job_runs(release: Re
     cluster, namespace = release.cluster, release.namespace
     notes = release.helm("install", "hotdesk", str(CHART), "--wait", "--timeout", "180s", values=release.values())
     assert "2 replicas, of which one leads" in notes
-    release.helm("test", "hotdesk", "--timeout", "60s")
+    release.helm("test", "hotdesk", "--timeout", "180s")
 
     image = {"image": "localhost/busybox:1", "image_pull_policy": "Never"}
     job = models.WorkloadSpec.model_validate(

@@ -15,6 +15,7 @@ from helm_chart import LEAST, Json, only, render, why_no_helm
 from hotdesk_scheduler.core.model import Department, GpuRequest, Placement, PodState, Project
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
+from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER
 from kube_world import Kube
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
@@ -97,6 +98,7 @@ async def _do_everything(world: Kube) -> None:
         await engine.forget(job)
     await _adopt(world)
     await _take_in(world)
+    await _forget_what_others_hold(world)
     engine.show_event("id-adopted", "Normal", "Scheduled", "It runs.")
     for _ in range(300):
         if (await world.api.get(f"/api/v1/namespaces/{world.namespace}-team-a/events"))["items"]:
@@ -130,6 +132,15 @@ async def _take_in(world: Kube) -> None:
     await world.run(uid)
     await world.stop(uid, grace_s=0)
     await eventually(lambda: world.find(uid) is None, "it being gone")
+
+
+async def _forget_what_others_hold(world: Kube) -> None:
+    """A workload that somebody else's finalizer keeps."""
+    job = await world.submit("held")
+    path = world.resource_path("held")
+    await world.api.merge(path, {"metadata": {"finalizers": ["example.org/theirs", FINALIZER]}})
+    await world.engine.forget(job)
+    await world.api.merge(path, {"metadata": {"finalizers": None}})
 
 
 def _asked_by(world: Kube) -> tuple[Asked, set[str]]:

@@ -38,9 +38,9 @@ async def _put(api: Api, definition: Json) -> None:
             if error.status != 409:
                 raise
         there = await api.get(path)
-        definition["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+        version = {"resourceVersion": there["metadata"]["resourceVersion"]}
         try:
-            await api.put(path, definition)
+            await api.put(path, {**definition, "metadata": {**definition["metadata"], **version}})
             return
         except ApiError as error:  # another one was quicker
             if error.status != 409:
