@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from hotdesk_api.models import WorkloadSpec
+from hotdesk_api.models import PodGrant, WorkloadSpec
 
 from hotdesk_scheduler.core.model import Department, Phase, Placement, PodState, Project, Snapshot, Workload
 from hotdesk_scheduler.core.reasons import Reason
@@ -32,7 +32,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class PodDetails:
-    """What the engine knows of a pod beyond the core: its devices, the environment of its share, its process, its ports."""
+    """What the engine knows of a pod beyond the core: its devices, the environment of its share, its process, its ports.
+
+    `grant`: how the hub makes a workspace's pod on a cluster.
+    """
 
     devices: tuple[Device, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +43,7 @@ class PodDetails:
     ports: Mapping[int, int] = field(default_factory=dict)
     tier: str = ""
     error: str = ""
+    grant: PodGrant | None = None
 
 
 @dataclass(frozen=True, slots=True)

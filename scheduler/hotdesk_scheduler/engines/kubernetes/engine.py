@@ -189,7 +189,13 @@ class KubernetesEngine:
             return PodDetails(error=error)
         held = entry.grants.get(index, ())
         environment = {**manifests.layered(self._own(entry, pod), entry.spec.environment), **self.pod_environment(entry.workload)}
-        return PodDetails(devices=self._devices(pod.placement.node, held), environment=environment, tier=self._tier(pod, held), error=error)
+        return PodDetails(
+            devices=self._devices(pod.placement.node, held),
+            environment=environment,
+            tier=self._tier(pod, held),
+            error=error,
+            grant=manifests.grant(entry.workload, pod, entry.namespace) if entry.workload.kind is Kind.WORKSPACE else None,
+        )
 
     def devices(self, node: str) -> Sequence[Device]:
         found = self._book.nodes.get(node)

@@ -279,8 +279,8 @@ class Intake:
         if self._is_adopting or one is None or one.workload_id is None:
             return
         entry = self.book.entries.get(one.workload_id)
-        if entry is None or entry.namespace != one.namespace:
-            return
+        if entry is None or entry.namespace != one.namespace or entry.workload.kind is Kind.WORKSPACE:
+            return  # of a workspace's pod the hub tells; here it only counts as the workspace's
         pod = next((pod for pod in entry.workload.pods if pod.index == one.index), None)
         if pod is not None and pod.attempt == one.attempt:
             self._step(entry, pod, new)
@@ -324,6 +324,8 @@ class Intake:
     def _seen(self, entry: Entry, pod: Pod) -> Seen | None:
         if entry.is_claimed:
             return self.book.pods.get((entry.namespace, entry.workload.name))
+        if entry.workload.kind is Kind.WORKSPACE:  # the hub named it
+            return next((seen for seen in self.book.pods.values() if seen.workload_id == entry.workload.id), None)
         return self.book.pods.get((entry.namespace, manifests.pod_name(entry.workload, entry.uid, pod)))
 
     # after a restart

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hotdesk_api.models import WorkloadSpec
+from hotdesk_api.models import PodGrant, WorkloadSpec
 from hotdesk_api.units import format_gpus
 
 from hotdesk_scheduler.core.model import Placement, Pod, Share, Workload
@@ -75,9 +75,25 @@ def owner(workload: Workload, uid: str) -> Json:
     return {**found, "controller": True, "blockOwnerDeletion": False}
 
 
+def grant(workload: Workload, pod: Pod, namespace: str) -> PodGrant:
+    """For a workspace, whose pod the hub makes: what makes it count as this workload's."""
+    assert pod.placement is not None
+    return PodGrant(
+        namespace=namespace,
+        labels=_marks(workload, pod),
+        annotations={PLACEMENT: placement_out(pod.placement), STARTED_AT: time_out(pod.started_at or 0.0)},
+        gpus=pod.placement.whole,
+        cpu_millis=pod.request.cpu_millis,
+        memory_mib=pod.request.memory_mib,
+    )
+
+
 def _labels(workload: Workload, pod: Pod) -> dict[str, str]:
+    return {**MANAGED, **_marks(workload, pod)}
+
+
+def _marks(workload: Workload, pod: Pod) -> dict[str, str]:
     return {
-        **MANAGED,
         ID_LABEL: workload.id,
         PROJECT_LABEL: workload.project,
         f"{GROUP}/workload": workload.name,
