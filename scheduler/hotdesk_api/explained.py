@@ -36,7 +36,13 @@ def place(answer: Explanation) -> str:
 
 
 def _displaced(found: Sequence[Displaced]) -> str:
-    return ", ".join(f"{one.name} of {one.project} ({_rule(one)})" for one in found)
+    return ", ".join(f"{_pods(one)}{one.name} of {one.project} ({_rule(one)})" for one in found)
+
+
+def _pods(one: Displaced) -> str:
+    """`2 pods of ` before a workload whose other pods go on."""
+    pods = int(one.reason.numbers.get("pods", 0))
+    return f"{pods} pod{'s' if pods > 1 else ''} of " if pods else ""
 
 
 def _rule(one: Displaced) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hotdesk_scheduler.core import invariants
+from hotdesk_scheduler.core.books import RUNS
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Workload
 from hotdesk_scheduler.core.quantities import gpus
 from hotdesk_scheduler.core.reasons import Reason
@@ -47,14 +47,14 @@ class Matcher:
         total = 0
         for workload in self._active():
             if workload.project == project:
-                total += sum(p.placement.gpu_millis for p in workload.pods if p.placement and p.state in invariants.RUNS)
+                total += sum(p.placement.gpu_millis for p in workload.pods if p.placement and p.state in RUNS)
         return total
 
     def pending(self, project: str) -> int:
         return sum(w.project == project and not any(p.state in HOLDING for p in w.pods) for w in self._active())
 
     def running(self) -> int:
-        return sum(any(p.state in invariants.RUNS for p in w.pods) for w in self._active())
+        return sum(any(p.state in RUNS for p in w.pods) for w in self._active())
 
     def gpus_in_use(self) -> int:
         whole = 0

@@ -55,7 +55,7 @@ class _Cluster(Collector):
         yield from _nodes(snapshot)
         yield from self._projects(snapshot, simulated)
         queue = GaugeMetricFamily("hotdesk_queue_length", "Workloads that wait", labels=["simulated"])
-        queue.add_metric([simulated], len(self._desk.loop.holds))
+        queue.add_metric([simulated], len(self._desk.loop.told))
         yield queue
         listeners = GaugeMetricFamily("hotdesk_event_listeners", "Open event streams", value=len(self._desk.feed))
         yield listeners

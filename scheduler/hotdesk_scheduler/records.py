@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import sqlalchemy as sql
+from hotdesk_api.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -151,12 +152,11 @@ class Records:
         return (written + late)[-EVENTS_SHOWN:]
 
     async def past_use(self) -> PastUse | None:
-        """As it was written last; None if it never was, or cannot be read."""
+        """As it was written last; None if it never was. Unavailable if it cannot be read."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._read_past_use)
         except (sql.exc.SQLAlchemyError, OSError) as error:
-            self._failed(error)
-            return None
+            raise Unavailable(self._failed(error)) from error
 
     def _read_past_use(self) -> PastUse | None:
         with self._opened().connect() as connection:
@@ -185,7 +185,8 @@ class Records:
         while not self._closing.is_set():
             await self._wake.wait()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), max(delay_s, 0.05))
+                async with asyncio.timeout(max(delay_s, 0.05)):
+                    await self._closing.wait()
             self._wake.clear()
             try:
                 await self._flush()
@@ -207,11 +208,12 @@ class Records:
             log.info("records.recovered")
         self.problem = None
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception) -> str:
         sentence = f"Events and audit cannot be written or read: {getattr(error, 'orig', None) or error}. Work goes on."
         if self.problem != sentence:
             log.error("records.failed error=%s", sentence)
         self.problem = sentence
+        return sentence
 
     def _write(self, rows: Sequence[Record]) -> None:
         events = [asdict(row) | {"message": redacted(row.message)} for row in rows if isinstance(row, Event)]

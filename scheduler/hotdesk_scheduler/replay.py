@@ -43,6 +43,8 @@ class Outcome:
     skipped: int = 0
     different: list[int] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    explained: bool = False
+    """Whether the workload to explain is on record in one of the cycles."""
 
 
 def answer(recorded: Recorded, memory: Memory | None = None) -> Answer:
@@ -108,9 +110,8 @@ def _holds(recorded: Recorded, now: Answer) -> Iterator[tuple[str, str]]:
     workloads = {workload.id: workload for workload in recorded.snapshot.workloads}
     places = [{workload_id: place for place, workload_id in enumerate(given.holds, 1)} for given in (recorded.answer, now)]
     for workload_id in dict.fromkeys([*places[0], *places[1]]):
-        if recorded.answer.holds.get(workload_id) == now.holds.get(workload_id) and places[0].get(workload_id) == places[1].get(
-            workload_id
-        ):
+        is_moved = recorded.answer.in_order and places[0].get(workload_id) != places[1].get(workload_id)
+        if recorded.answer.holds.get(workload_id) == now.holds.get(workload_id) and not is_moved:
             continue
         sides = []
         for given, place in zip((recorded.answer, now), places, strict=True):
@@ -120,7 +121,8 @@ def _holds(recorded: Recorded, now: Answer) -> Iterator[tuple[str, str]]:
             reason = given.holds[workload_id]["reason"]
             numbers = json.dumps(reason.get("numbers", []))
             name = workloads[workload_id].name if workload_id in workloads else workload_id
-            sides.append(f"hold {name} at place {place[workload_id]}: {reason['code']}: {reason['sentence']} {numbers}")
+            at = f" at place {place[workload_id]}" if recorded.answer.in_order else ""
+            sides.append(f"hold {name}{at}: {reason['code']}: {reason['sentence']} {numbers}")
         if sides[0] == sides[1]:
             sides = [f"{side} {json.dumps(given.holds[workload_id])}" for side, given in zip(sides, (recorded.answer, now), strict=True)]
         yield sides[0], sides[1]
@@ -186,7 +188,7 @@ class Replay:
         self.outcome.skipped += recorded.skipped
         asked = replace(recorded, snapshot=with_quotas(recorded.snapshot, self.options.quota)) if self.is_what_if else recorded
         now = answer(asked, self.memory)
-        is_same = now.text() == recorded.answer.text()
+        is_same = now.text(in_order=recorded.answer.in_order) == recorded.answer.text()
         if not is_same:
             self.outcome.different.append(recorded.number)
         if self.options.json:
@@ -194,7 +196,7 @@ class Replay:
             told = {"error": now.error} if now.error else {"decisions": described(asked, now)}
             print(json.dumps({**found, **told, **({"broken": recorded.broken} if recorded.broken else {})}))
             return
-        if self.options.trace:
+        if self.options.trace and not recorded.again:
             for line in lines(asked, now):
                 print(line)
             if recorded.broken:
@@ -216,7 +218,10 @@ class Replay:
         """Why it waited at that time, with what would have helped."""
         project, _, name = self.options.explain.rpartition("/")
         for workload in recorded.snapshot.workloads:
-            if workload.name == name and project in ("", workload.project) and recorded.step == DECIDE:
+            if workload.name != name or project not in ("", workload.project):
+                continue
+            self.outcome.explained = True
+            if recorded.step == DECIDE:
                 found = explain.explain(recorded.snapshot, recorded.policy, recorded.now, workload.id)
                 place = f" It is number {found.queue_position} of {found.queue_length}." if found.queue_position else ""
                 print(f"  cycle {recorded.number} {workload.project}/{workload.name}: {found.sentence}{place}")
@@ -231,10 +236,15 @@ class Replay:
         return f"{cycles}, {different} {'decided otherwise' if self.is_what_if else 'different'}"
 
     @property
+    def knows_nobody(self) -> bool:
+        """Whether it was asked to explain a workload that is not on record."""
+        return bool(self.options.explain) and not self.outcome.explained
+
+    @property
     def exit_code(self) -> int:
-        """0: all the same (or a what-if was answered). 1: something differs, or a part of the record is damaged."""
+        """0: all the same (or a what-if was answered). 1: something differs, or a part of it is damaged, or whom to explain is unknown."""
         is_bad = self.outcome.different and not self.is_what_if
-        return 1 if is_bad or not self.outcome.cycles or any(note.damaged for note in self.outcome.notes) else 0
+        return 1 if is_bad or self.knows_nobody or not self.outcome.cycles or any(note.damaged for note in self.outcome.notes) else 0
 
 
 def _moment(text: str) -> float:
@@ -313,6 +323,8 @@ def _sum_up(replay: Replay) -> None:
         return
     for note in outcome.notes:
         print(note.sentence)
+    if replay.knows_nobody and outcome.cycles:
+        print(f"No workload {replay.options.explain} is on record in the cycles looked at.")
     if outcome.skipped:
         print(f"{outcome.skipped} cycles could not be recorded.")
     print(replay.summary())

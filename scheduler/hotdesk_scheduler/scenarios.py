@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
 
 from hotdesk_api.models import WorkloadSpec
 
@@ -30,6 +33,7 @@ EPOCH = 1_000_000_000.0
 """When scenarios begin; ages are counted back from here."""
 
 Json = dict[str, Any]
+Named = TypeVar("Named", Node, Department, Project)
 
 CLASSES: dict[Kind, tuple[int, bool]] = {
     Kind.INTERACTIVE: (100, False),
@@ -41,19 +45,46 @@ CLASSES: dict[Kind, tuple[int, bool]] = {
 STATES = {"pending": PodState.PENDING, "running": PodState.RUNNING, "releasing": PodState.RELEASING}
 
 
-def thousandths(number: float | int | str | None) -> int | None:
-    """GPUs (or cores) as written, in thousandths; null and -1 are unlimited."""
-    return None if number is None or number == -1 else round(float(number) * 1000)
+@contextmanager
+def reading(scenario: Json, what: str, body: Any = None) -> Iterator[None]:
+    """Whatever is wrong inside ends the program with a sentence that says where."""
+    name = f" {body['name']}" if isinstance(body, dict) and "name" in body else ""
+    place = f"Scenario {scenario.get('name', 'unnamed')}{what and f', {what}'}{name}"
+    try:
+        if what and not isinstance(body, dict):
+            raise ValueError(f"{body!r} is not an object")
+        yield
+    except KeyError as error:
+        raise SystemExit(f"{place}: {error.args[0]!r} is missing.") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise SystemExit(f"{place}: {error}.") from error
+
+
+def _number(body: Json, key: str, absent: int, scale: int = 1) -> int:
+    """What is written there, times `scale`, exactly."""
+    value = body.get(key)
+    try:
+        amount = Decimal(str(absent if value is None else value))
+    except InvalidOperation:
+        raise ValueError(f"{key} {value!r} is not a {'whole ' if scale == 1 else ''}number") from None
+    if not amount.is_finite() or amount * scale != int(amount * scale):
+        raise ValueError(f"{key} {value} has more than three decimals" if scale > 1 else f"{key} {value!r} is not a whole number")
+    return int(amount * scale)
+
+
+def _unlimited_or(body: Json, key: str, absent: int | None, scale: int) -> int | None:
+    """null and -1 are unlimited, or nothing in particular."""
+    if key not in body:
+        return absent
+    return None if body[key] in (None, -1) else _number(body, key, 0, scale)
+
+
+def _weight(body: Json) -> int | None:
+    return _unlimited_or(body, "gpu_over_quota_weight", None, 1000)
 
 
 def _quota(body: Json, *, quota: str, limit: str, default: int | None, scale: int) -> Quota:
-    def amount(key: str, absent: int | None) -> int | None:
-        if key not in body:
-            return absent
-        value = body[key]
-        return None if value is None or value == -1 else round(float(value) * scale)
-
-    return Quota(amount(quota, default), amount(limit, None))
+    return Quota(_unlimited_or(body, quota, default, scale), _unlimited_or(body, limit, None, scale))
 
 
 def _levels(body: Json, *, gpu_default: int | None) -> tuple[Quota, Quota, Quota]:
@@ -73,7 +104,7 @@ def read_project(body: Json, created_at: float) -> Project:
         gpu=gpu,
         cpu=cpu,
         memory=memory,
-        weight=thousandths(body.get("gpu_over_quota_weight")),
+        weight=_weight(body),
         priority=int(body.get("priority") or 0),
         over_quota=bool(body.get("over_quota", True)),
         created_at=created_at,
@@ -91,21 +122,21 @@ def read_department(body: Json, created_at: float) -> Department:
         cpu=cpu,
         memory=memory,
         quota_is_sum="gpu_quota" not in body,
-        weight=thousandths(body.get("gpu_over_quota_weight")),
+        weight=_weight(body),
         priority=int(body.get("priority") or 0),
         over_quota=bool(body.get("over_quota", True)),
         created_at=created_at,
     )
 
 
-def read_node(body: Json) -> Node:
+def read_node(body: Json, _: float = 0.0) -> Node:
     labels = dict(body.get("labels") or {})
     return Node(
         name=body["name"],
-        gpus=int(body.get("gpus", 0)),
-        gpu_memory_mib=int(body.get("gpu_memory_mib", 0)),
-        cpu_millis=int(body.get("cpu_millis", 1 << 40)),
-        memory_mib=int(body.get("memory_mib", 1 << 40)),
+        gpus=_number(body, "gpus", 0),
+        gpu_memory_mib=_number(body, "gpu_memory_mib", 0),
+        cpu_millis=_number(body, "cpu_millis", 1 << 40),
+        memory_mib=_number(body, "memory_mib", 1 << 40),
         labels=labels,
         node_type=body.get("node_type") or labels.get("run.ai/type"),
         pool=body.get("pool") or "default",
@@ -120,24 +151,28 @@ def read_policy(body: Json) -> Policy:
     known = {name: value for name, value in body.items() if name in Policy.__dataclass_fields__}
     unknown = sorted(set(body) - set(known))
     if unknown:
-        raise SystemExit(f"There is no policy setting {unknown[0]!r}; known: {', '.join(Policy.__dataclass_fields__)}.")
+        raise ValueError(f"there is no policy setting {unknown[0]!r}; known: {', '.join(Policy.__dataclass_fields__)}")
     return replace(policy, **known)
 
 
 def read_gpu(body: Json) -> GpuRequest:
     if body.get("gpu_memory_mib"):
         return GpuRequest(memory_mib=int(body["gpu_memory_mib"]), devices=int(body.get("devices", 1)))
-    millis = round(float(body.get("gpu") or 0) * 1000)
+    millis = _number(body, "gpu", 0, 1000)
+    if millis < 0:
+        raise ValueError(f"gpu {body['gpu']} is less than nothing")
     if millis % 1000 == 0:
         return GpuRequest(whole=millis // 1000)
     if millis < 1000:
         return GpuRequest(millis=millis, devices=int(body.get("devices", 1)))
-    raise SystemExit(f"A pod asks for {body['gpu']} GPUs: above one only whole numbers can be asked for.")
+    raise ValueError(f"gpu {body['gpu']}: above one only whole numbers can be asked for")
 
 
 def _pod(body: Json, index: int, *, now: float, started_s_ago: float, gpu_memory_mib: dict[str, int]) -> Pod:
-    request = PodRequest(read_gpu(body), int(body.get("cpu_millis", 0)), int(body.get("memory_mib", 0)))
-    state = STATES[body.get("state", "pending")]
+    request = PodRequest(read_gpu(body), _number(body, "cpu_millis", 0), _number(body, "memory_mib", 0))
+    state = STATES.get(body.get("state", "pending"))
+    if state is None:
+        raise ValueError(f"there is no state {body['state']!r}; known: {', '.join(STATES)}")
     if state is PodState.PENDING:
         return Pod(index, request)
     node = body["node"]
@@ -185,17 +220,46 @@ class World:
     """The engine a scenario plays on, and everything that was ever submitted to it, by name."""
 
     def __init__(self, scenario: Json) -> None:
-        nodes = [read_node(body) for body in scenario.get("nodes") or []]
-        departments = [read_department(body, EPOCH - 1e6 + i) for i, body in enumerate(scenario.get("departments") or [])]
-        projects = [read_project(body, EPOCH - 1e6 + i) for i, body in enumerate(scenario.get("projects") or [])]
+        self._scenario = scenario
+        nodes = self._read("node", read_node)
+        departments = self._read("department", read_department)
+        projects = self._read("project", read_project)
+        known = {department.name for department in departments}
+        for project in projects:
+            if project.department is not None and project.department not in known:
+                raise SystemExit(
+                    f"Scenario {scenario.get('name', 'unnamed')}, project {project.name}: there is no department {project.department}."
+                )
         self.engine = FakeEngine(nodes, departments=departments, projects=projects, runs_workspaces=True)
         self.engine.now = EPOCH
         self.spec = WorkloadSpec(project="scenario")
         self._seen: dict[str, Workload] = {}
-        memory = {node.name: node.gpu_memory_mib for node in nodes}
+        self._memory = {node.name: node.gpu_memory_mib for node in nodes}
+        self._projects = [project.name for project in projects]
         for body in scenario.get("workloads") or []:
-            workload = self.adopt(read_workload(body, now=EPOCH, gpu_memory_mib=memory))
-            self.engine.put_workload(workload, self.spec)
+            self.engine.put_workload(self.read(body, now=EPOCH), self.spec)
+
+    def _read(self, what: str, read: Callable[[Json, float], Named]) -> list[Named]:
+        """The nodes, departments or projects of the scenario; each a little younger than the one before."""
+        found: dict[str, Named] = {}
+        for i, body in enumerate(self._scenario.get(f"{what}s") or []):
+            with reading(self._scenario, what, body):
+                one = read(body, EPOCH - 1e6 + i)
+            if one.name in found:
+                raise SystemExit(f"Scenario {self._scenario.get('name', 'unnamed')}: there are two {what}s {one.name}.")
+            found[one.name] = one
+        return list(found.values())
+
+    def read(self, body: Json, *, now: float, age_s: float | None = None) -> Workload:
+        """A workload of the scenario, taken note of."""
+        with reading(self._scenario, "workload", body):
+            workload = read_workload(body, now=now, age_s=age_s, gpu_memory_mib=self._memory)
+            if workload.project not in self._projects:
+                raise ValueError(f"there is no project {workload.project}; known: {', '.join(self._projects) or 'none'}")
+            for pod in workload.pods:
+                if pod.placement and pod.placement.node not in self._memory:
+                    raise ValueError(f"there is no node {pod.placement.node}; known: {', '.join(self._memory) or 'none'}")
+        return self.adopt(workload)
 
     def adopt(self, workload: Workload) -> Workload:
         """Take note of a workload; a name used again gets an id of its own."""

@@ -25,7 +25,7 @@ from hotdesk_scheduler.core.plan import Decision, Finish, Hold, LifecycleDecisio
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.expectations import Json, Matcher, reason_out
-from hotdesk_scheduler.scenarios import EPOCH, World, read_policy, read_workload
+from hotdesk_scheduler.scenarios import EPOCH, World, read_policy, reading
 
 MOST_CYCLES = 60
 CYCLE_S = 1.0
@@ -50,7 +50,8 @@ class Run:
 
     def __init__(self, scenario: Json, *, keep_decisions: bool = True) -> None:
         self.scenario = scenario
-        self.policy: Policy = read_policy(scenario.get("policy") or {})
+        with reading(scenario, ""):
+            self.policy: Policy = read_policy(scenario.get("policy") or {})
         self.now = EPOCH
         self.world = World(scenario)
         self.engine: FakeEngine = self.world.engine
@@ -173,8 +174,7 @@ class Run:
     async def _do(self, verb: str, value: Any) -> None:
         self.engine.now = self.now
         if verb == "submit":
-            workload = read_workload(value, now=self.now, age_s=0.0)
-            await self.engine.submit(self.world.adopt(workload), self.world.spec)
+            await self.engine.submit(self.world.read(value, now=self.now, age_s=0.0), self.world.spec)
         elif verb == "delete":
             for name in value:
                 await self._delete(name)
@@ -231,6 +231,12 @@ def play(scenario: Json, *, cycles: int | None = None) -> Outcome:
     return asyncio.run(Run(scenario).play(cycles))
 
 
+def _cycles(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not a number of cycles")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hotdesk-scheduler simulate",
@@ -246,7 +252,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print the final states, one object a scenario")
     parser.add_argument("--trace", action="store_true", help="print every decision with its reason")
-    parser.add_argument("--cycles", type=int, metavar="N", help="number of cycles, instead of the scenario's")
+    parser.add_argument("--cycles", type=_cycles, metavar="N", help="number of cycles, instead of the scenario's")
     parser.add_argument("--time", action="store_true", help="time decide() alone, one figure a cycle")
     parser.add_argument("--only", metavar="NAME", help="play only the scenario of this name")
     return parser
@@ -284,12 +290,17 @@ def _read(name: str) -> Iterator[Json]:
         text = sys.stdin.read() if name == "-" else open(name, encoding="utf-8").read()  # noqa: SIM115  # read at once
     except OSError as error:
         raise SystemExit(f"{name} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise SystemExit(f"{name} cannot be read: it is not UTF-8.") from error
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                yield json.loads(line)
+                scenario = json.loads(line)
             except ValueError as error:
                 raise SystemExit(f"{name}, line {number}, is not JSON: {error}.") from error
+            if not isinstance(scenario, dict):
+                raise SystemExit(f"{name}, line {number}, is not a scenario: an object is needed.")
+            yield scenario
 
 
 def _print(outcome: Outcome, options: argparse.Namespace) -> None:

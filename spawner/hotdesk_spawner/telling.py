@@ -42,7 +42,8 @@ class Teller:
         """Ask why again after news, and now and then: what others hold changes without news of this one."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), self._at_least_every_s)
+                async with asyncio.timeout(self._at_least_every_s):  # wait_for would swallow a cancellation in the moment of news
+                    await self._news.wait()
             self._news.clear()
             if self._workload:
                 await self._ask(self._workload)

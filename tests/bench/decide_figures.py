@@ -240,8 +240,7 @@ def decisions_at_ten_thousand_nodes() -> Iterator[Figure]:
         title = f"decide {'g' if nodes == 1_000 else 'h'} (nothing may change), {nodes} nodes"
         yield Figure(f"{title}, first", told["first_ms"], "ms", bar=first_bar)
         for change in CHANGES:
-            bar = None if change is one_quota_changed else again_bar
-            yield Figure(f"{title}, again after {change.__name__.replace('_', ' ')}", told[change.__name__], "ms", bar=bar)
+            yield Figure(f"{title}, again after {change.__name__.replace('_', ' ')}", told[change.__name__], "ms", bar=again_bar)
         yield Figure(f"{title}, the first look at the whole queue", told["look_ms"], "ms")
         yield Figure(f"{title}, most memory", told["most_mib"], "MiB", bar=1024)
 

@@ -21,10 +21,11 @@ from figure import Figure  # noqa: E402 - the path has to be set first
 def measurements() -> list[Callable[[], Iterator[Figure]]]:
     from decide_figures import decisions, decisions_at_ten_thousand_nodes
     from fill_figures import fragmentation
-    from scheduler_figures import listing, submit_to_first_line
+    from scheduler_figures import burst, listing, submit_to_first_line
+    from trace_figures import traces
     from workspace_figures import workspace_ready
 
-    return [decisions, decisions_at_ten_thousand_nodes, fragmentation, submit_to_first_line, listing, workspace_ready]
+    return [decisions, decisions_at_ten_thousand_nodes, fragmentation, traces, submit_to_first_line, burst, listing, workspace_ready]
 
 
 def main() -> int:

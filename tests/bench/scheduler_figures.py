@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import crowd
 import psutil
 import scheduler_fixture
 from figure import Figure
@@ -84,6 +86,14 @@ def listing() -> Iterator[Figure]:
         yield from _resident(running)
     yield Figure("list of 1,000 workloads over REST, median", statistics.median(service), "s", bar=0.3)
     yield Figure("`runai list` of 1,000 workloads, whole process, median", statistics.median(process), "s", bar=1.0)
+
+
+def burst() -> Iterator[Figure]:
+    """200 submissions over REST, eight in the air, beside 10,000 that wait: CPU time of service and client until each is answered."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = asyncio.run(crowd.burst(Path(folder), queued=10_000, submits=200, at_once=8))
+    yield Figure("burst of 200 submissions with 10,000 queued, CPU time to the answer, p99", found.p99, "s", bar=1.0)
+    yield Figure("scheduling passes during the burst of 200 submissions", found.passes, "passes")
 
 
 def _resident(running: scheduler_fixture.Scheduler) -> Iterator[Figure]:

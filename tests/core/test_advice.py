@@ -140,6 +140,24 @@ def test_helps_that_are_needed_together_are_said_together() -> None:
     assert "when the quota of project a is raised to 2 GPUs and b1 of b ends" in world.hold(name).sentence
 
 
+def test_a_limit_is_raised_to_what_is_needed_once_the_other_work_has_ended() -> None:
+    world = World(node(gpus=4), a=q(2, 1, limit=2))
+    world.runs("a", 2, fixed=True)
+    name = world.asks("a", 4)
+    world.settle()
+    assert check(world) > 0
+    assert "when the limit of project a is raised to 4 GPUs and a1 of a ends" in world.hold(name).sentence
+
+
+def test_a_quota_is_raised_to_what_is_needed_once_the_other_work_has_ended() -> None:
+    world = World(node(gpus=2), a=1)
+    world.runs("a", 1, fixed=True)
+    name = world.asks("a", 2, fixed=True)
+    world.settle()
+    assert check(world) > 0
+    assert "when the quota of project a is raised to 2 GPUs and a1 of a ends" in world.hold(name).sentence
+
+
 def test_what_alone_suffices_is_not_said_again_with_more() -> None:
     world = World(node(gpus=3), a=2, b=1)
     world.runs("b", 1, fixed=True)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from advised_worlds import ask, worlds
 from builders import World, node, q
+from hotdesk_scheduler.core.decide import cycle, decide
 from hotdesk_scheduler.core.displaced import in_words
-from hotdesk_scheduler.core.explain import Explanation, explain, what_if
+from hotdesk_scheduler.core.explain import Explainer, Explanation, explain, what_if
+from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import Kind, Phase, Policy, Quota, Workload
 from hotdesk_scheduler.core.plan import Hold, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.core.requests import Requests
 
 NOTICE = Policy(grace_s=30)
 SUSPENDED = Reason(ReasonCode.SUSPENDED, "alice suspended it; `runai resume a1 -p a` lets it go on.")
@@ -51,6 +56,54 @@ def test_a_forecast_of_a_reclaim_of_cores_is_said_in_cores() -> None:
     world.runs("a", 1, cpu_millis=4000)
     story = forecast(world, world.workload("b", 0, cpu_millis=4000))
     assert "a goes from 8 CPU cores to 4 and may have 4, b from 0 to 4 and may have 4" in story.sentence
+
+
+def test_a_forecast_names_each_priority_that_gives_way() -> None:
+    world = World(node(gpus=2), policy=NOTICE, a=2)
+    world.runs("a", 1, priority=40)
+    world.runs("a", 1, priority=60)
+    story = forecast(world, world.workload("a", 2, fixed=True))
+    assert "a1 of a stops (preempted: priority 40, this has 100)" in story.sentence
+    assert "a2 of a stops (preempted: priority 60, this has 100)" in story.sentence
+
+
+def test_what_the_project_uses_is_told_as_it_is_before_its_own_work_gives_way() -> None:
+    world = World(node(gpus=3), policy=NOTICE, a=3)
+    world.runs("a", 1)
+    world.runs("a", 2)
+    story = forecast(world, world.workload("a", 2, fixed=True))
+    assert [one.name for one in story.would_stop] == ["a2"]
+    assert (story.used_millis, story.held_by) == (3000, (("a", 3000),))
+
+
+def test_a_surplus_pod_that_gives_way_is_not_told_as_the_end_of_its_workload() -> None:
+    world = World(node(gpus=4), policy=NOTICE, a=1, b=3)
+    world.runs("a", 1, pods=4, min_pods=1)
+    story = forecast(world, world.workload("b", 2))
+    assert story.sentence == (
+        "It would start on n1 (2 whole GPUs) as soon as room is made (at most 30 s of notice): 2 pods of a1 of a stop (reclaimed: a goes "
+        "from 4 GPUs to 2 and may have 2, b from 0 to 2 and may have 3)."
+    )
+    name = world.asks("b", 2)
+    world.cycle()
+    assert world.hold(name).sentence.startswith(
+        "Its place on n1 is kept while 2 pods of a1 of a shut down; it starts as soon as they are gone"
+    )
+    assert world.stop_reasons()["a1"].sentence.endswith("Only this pod stops and is queued again; the rest goes on.")
+
+
+def test_a_surplus_pod_preempted_leaves_the_rest() -> None:
+    world = World(node(gpus=2), policy=NOTICE, a=2)
+    world.runs("a", 1, pods=2, min_pods=1, priority=40)
+    story = forecast(world, world.workload("a", 1, fixed=True))
+    assert story.sentence.endswith("1 pod of a1 of a stops (preempted: priority 40, this has 100).")
+
+
+def test_an_elastic_workload_that_stops_as_a_whole_is_told_so() -> None:
+    world = World(node(gpus=2), policy=NOTICE, a=2)
+    world.runs("a", 1, pods=2, min_pods=1, priority=40)
+    story = forecast(world, world.workload("a", 2, fixed=True))
+    assert story.sentence.endswith(": a1 of a stops (preempted: priority 40, this has 100).")
 
 
 def test_a_forecast_of_a_preemption_names_the_priorities() -> None:
@@ -246,3 +299,46 @@ def test_a_forecast_is_what_happens_when_it_is_submitted(slice_: int) -> None:
         world.engine._workloads.pop(workload.id)
     assert sum(told.values()) >= 63, "more than 500 in all"
     assert min(told["starts"], told["waits"]) > 5
+
+
+def test_one_who_is_asked_again_and_again_says_what_a_fresh_answer_says_and_changes_no_decision() -> None:
+    world, memory = World(node("n1", 2), policy=Policy(grace_s=0, reserve_after_s=500.0), a=1, b=1), Memory()
+    explainer = Explainer(memory)
+    for number in range(6):
+        world.asks("ab"[number % 2], 1 + number % 2)
+        snapshot = world.snapshot()
+        for workload in (*snapshot.workloads, *reversed(snapshot.workloads)):
+            assert explainer.why(snapshot, world.policy, world.now, workload.id) == explain(snapshot, world.policy, world.now, workload.id)
+        wish = world.workload("b", 2)
+        assert explainer.what_if(snapshot, world.policy, world.now, wish) == what_if(snapshot, world.policy, world.now, wish)
+        assert decide(snapshot, world.policy, world.now, memory) == decide(snapshot, world.policy, world.now)
+        world.cycle()
+        world.now += 200
+
+
+def test_as_long_as_nothing_changes_one_cycle_answers_all_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, cycles = World(node("n1", 1), a=1, b=1), 0
+    names = [world.asks(project) for project in "abab"]
+
+    def counted(*arguments: Any) -> tuple[Ledger, Requests]:
+        nonlocal cycles
+        cycles += 1
+        return cycle(*arguments)
+
+    monkeypatch.setattr("hotdesk_scheduler.core.explain.cycle", counted)
+    explainer = Explainer()
+    for name in names:
+        explainer.why(world.snapshot(), world.policy, world.now, name)
+    assert cycles == 1
+    world.asks("a")
+    explainer.why(world.snapshot(), world.policy, world.now, names[0])
+    assert cycles == 2
+
+
+def test_who_is_beyond_his_share_is_not_told_to_wait_for_the_preemption_delay() -> None:
+    """Nobody would be stopped for it afterwards either."""
+    world = World(node(gpus=1), policy=Policy(grace_s=0, preemption_delay_s=60), a=1, b=0)
+    world.runs("a", 1)
+    name = world.asks("b", 1, age_s=0)
+    world.cycle()
+    assert world.hold(name).code is ReasonCode.FAIR_SHARE_REACHED

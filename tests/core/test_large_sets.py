@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 from builders import World, node, q
@@ -113,3 +114,30 @@ def test_of_more_than_sixty_four_possible_victims_those_that_keep_the_project_at
     world.settle()
     assert asked in world.running()
     assert len(world.stopped) == 72
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_offers_kept_from_one_request_to_the_next_change_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    with_offers = Greedy.greedy
+
+    def both_ways(self: Greedy, units: Iterable[Unit], seen: list[Unit]) -> list[Unit] | None:
+        search, everybody = self.search, list(units)
+        losers, search.losers = search.losers, ()
+        expected = with_offers(self, iter(everybody), [])
+        rest, search.losers = iter(everybody), losers
+        chosen = with_offers(self, rest, seen)
+        seen.extend(rest)
+        assert chosen == expected
+        compared.append(len(losers))
+        return chosen
+
+    monkeypatch.setattr(Greedy, "greedy", both_ways)
+    chance = random.Random(seed)
+    world = full_of_lent_work(chance)
+    for _ in range(30):
+        pods, project = chance.choice([1, 1, 2, 3]), chance.choice(["owner", "owner", "lent"])
+        surplus = chance.choice([0, 0, pods - 1])
+        world.asks(project, chance.choice([1, 2, 2, 4, 8, 0.5]), pods=pods, min_pods=pods - surplus, priority=chance.choice([40, 50, 60]))
+    world.decide()
+    assert len(compared) > 5

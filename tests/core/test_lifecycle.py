@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from builders import START, World, node, q
 from hotdesk_scheduler.core import lifecycle
+from hotdesk_scheduler.core.deadlines import Deadlines
 from hotdesk_scheduler.core.model import Kind, Phase, PodState, Policy
 from hotdesk_scheduler.core.plan import Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
@@ -37,7 +38,7 @@ def test_a_failed_train_is_tried_again_after_a_pause_and_says_so() -> None:
     assert world.pods_running(name) == 0
     assert world.hold(name).code is ReasonCode.BACKING_OFF
     assert "exit code 3" in world.hold(name).sentence
-    due = lifecycle.next_wakeup(world.snapshot(), world.policy, world.now)
+    due = Deadlines().next(world.snapshot(), world.policy, world.now)
     assert due is not None
     world.now = due
     world.settle()
@@ -109,7 +110,7 @@ def test_a_grant_that_nobody_takes_up_is_taken_back() -> None:
     world.engine.runs_workspaces = False
     name = world.asks("a", 1, kind=Kind.WORKSPACE)
     world.cycle()
-    assert lifecycle.next_wakeup(world.snapshot(), world.policy, world.now) == START + 60
+    assert Deadlines().next(world.snapshot(), world.policy, world.now) == START + 60
     world.now = START + 60
     world.cycle()
     world.engine.runs_workspaces = True
@@ -162,7 +163,7 @@ def test_a_finished_workload_is_removed_when_its_time_is_over() -> None:
     world, name = one(ttl_after_finish_s=60)
     world.finish(name)
     world.settle()
-    due = lifecycle.next_wakeup(world.snapshot(), world.policy, world.now)
+    due = Deadlines().next(world.snapshot(), world.policy, world.now)
     assert due is not None
     world.now = due
     world.settle()
@@ -211,10 +212,10 @@ def test_the_loop_wakes_when_somebody_has_waited_so_long_that_nodes_are_kept_for
     world.asks("a", 1, age_s=0)
     world.cycle()
     world.asks("b", 1, age_s=100)
-    assert lifecycle.next_wakeup(world.snapshot(), world.policy, world.now) == world.now + 500
-    assert lifecycle.next_wakeup(world.snapshot(), Policy(), world.now) is None
+    assert Deadlines().next(world.snapshot(), world.policy, world.now) == world.now + 500
+    assert Deadlines().next(world.snapshot(), Policy(), world.now) is None
     world.now += 500
-    assert lifecycle.next_wakeup(world.snapshot(), world.policy, world.now) is None
+    assert Deadlines().next(world.snapshot(), world.policy, world.now) is None
 
 
 def test_who_ran_until_now_has_not_waited_since_it_was_submitted() -> None:

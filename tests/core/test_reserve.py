@@ -205,6 +205,19 @@ def test_a_reservation_beyond_quota_keeps_out_nobody_who_is_within_his() -> None
     assert notebook in world.running()
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+def test_a_reservation_keeps_out_nobody_below_quota_while_its_own_project_runs_beyond_its_quota(fixed: bool) -> None:
+    """Younger work of its project that ran before it had waited long stays, so its start would be beyond quota."""
+    world = World(node("n1", 4), node("n2", 4), policy=KEEPS, a=2, b=2, c=4)
+    world.asks("a", 2, name="old")
+    world.runs("a", 2, on="n2", started_s_ago=20_000)
+    world.runs("a", 2, on="n2", started_s_ago=20_000)
+    world.runs("c", 4, on="n1", started_s_ago=20_000)
+    owner = world.asks("b", 1, fixed=fixed, age_s=0)
+    world.settle()
+    assert owner in world.running()
+
+
 def test_more_important_work_of_its_own_project_is_not_kept_out() -> None:
     world = World(node("n1", 4), policy=KEEPS, a=4)
     world.runs("a", 3, fixed=True)

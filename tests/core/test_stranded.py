@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -77,11 +78,13 @@ def test_much_cpu_is_taken_where_it_strands_no_gpu() -> None:
     assert node_of_next(world, seen) == "n2"
 
 
-def test_cpu_only_work_on_gpu_nodes_takes_the_cpu_that_no_gpu_will_miss() -> None:
-    world = World(node("n1", 2, cpu_millis=20 * CORE), node("n2", 2, cpu_millis=96 * CORE), a=4)
+def test_cpu_only_work_on_gpu_nodes_goes_where_the_least_gpu_is_left() -> None:
+    """n1 has no whole GPU free, but more GPU left than n2; n3 has as much as n2, but more CPU: among equals the fuller is taken."""
+    world = World(node("n1", 3), node("n2", 2), node("n3", 2, cpu_millis=400 * CORE), a=12)
+    for _ in range(3):
+        world.runs("a", 0.1, on="n1")
     world.asks("a", 0, cpu_millis=16 * CORE)
-    seen = mix((asks(1, cores=8), 90), (asks(0.5, cores=4), 10))
-    assert node_of_next(world, seen) == "n2"
+    assert node_of_next(world, mix((asks(1, cores=8), 90), (asks(0.5, cores=4), 10))) == "n2"
 
 
 def test_cpu_only_work_avoids_gpu_nodes_whatever_the_mix() -> None:
@@ -113,8 +116,27 @@ def test_what_is_larger_than_any_machine_fits_nowhere(request_of: PodRequest) ->
     assert placement.find(ledger, asks(0.5), placement.ANYWHERE, BOTH) is not None
 
 
-def test_without_fractions_the_mix_says_nothing() -> None:
-    assert prices(mix((asks(1, cores=4), 100), (asks(8), 10), (asks(0, cores=3), 5)), 16_000) is None
+def test_without_fractions_blocks_are_what_is_scarce() -> None:
+    """n1 is the fuller; that its last GPU has no CPU left then counts only where fractions make use of it."""
+    world = World(node("n1", 2, cpu_millis=24 * CORE), node("n2", 4, cpu_millis=96 * CORE), a=6)
+    world.asks("a", 1, cpu_millis=20 * CORE)
+    assert node_of_next(world, mix((asks(1, cores=8), 90), (asks(8, cores=64), 10))) == "n1"
+    assert prices(mix((asks(0, cores=3), 5)), 16_000) is None
+
+
+def test_among_nodes_with_as_much_gpu_left_the_one_with_the_least_cpu_is_taken() -> None:
+    world = World(node("n1", 2, cpu_millis=96 * CORE), node("n2", 2, cpu_millis=64 * CORE), a=4)
+    world.asks("a", 1, cpu_millis=1 * CORE)
+    assert node_of_next(world, None) == "n1"
+    assert node_of_next(world, mix((asks(1, cores=1), 90), (asks(0.5, cores=1), 10))) == "n2"
+
+
+def test_a_block_of_gpus_is_weighed_by_the_mean_of_one() -> None:
+    """Two GPUs with 20 cores would leave 4 cores to the other two of n1."""
+    world = World(node("n1", 4, cpu_millis=24 * CORE), node("n2", 8, cpu_millis=96 * CORE), a=6)
+    world.asks("a", 2, cpu_millis=20 * CORE)
+    assert node_of_next(world, None) == "n1"
+    assert node_of_next(world, mix((asks(1, cores=6), 90), (asks(0.5, cores=3), 10))) == "n2"
 
 
 def test_what_stays_unfilled_of_a_device() -> None:
@@ -192,6 +214,46 @@ def test_a_mix_changes_where_but_never_whether(asked: Sequence[PodRequest], kind
             if seed % 2:
                 ledger.rollback(checkpoint)
                 ledger.start(workload, pod, by_mix)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_kept_of_earlier_answers_is_what_would_be_reckoned_anew(seed: int) -> None:
+    chance = random.Random(seed)
+    nodes = tuple(Node(f"n{i:02d}", 8, 32_000, chance.randrange(24, 80) * CORE, 10_000) for i in range(20))
+    world = World(*nodes, a=200)
+    kinds = [asks(1, cores=8), asks(2, cores=10), asks(1, cores=3), asks(0.5, cores=4), asks(0.3, cores=1), asks(0, cores=3)]
+    seen = mix(*((kind, 10) for kind in kinds))
+    kept, anew = (Ledger(Snapshot(0, nodes, (), (), ()), world.policy, 0.0) for _ in range(2))
+    kept.keep_room_for(seen)
+    for number, request in enumerate(chance.choices(kinds, k=150)):
+        anew.keep_room_for(seen)
+        for kind in kinds[:3]:
+            assert placement.find(kept, kind, placement.ANYWHERE, BOTH) == placement.find(anew, kind, placement.ANYWHERE, BOTH)
+        place = placement.find(anew, request, placement.ANYWHERE, BOTH)
+        if place:
+            workload = world.workload("a", 1, name=f"w{number}")
+            for ledger in (kept, anew):
+                ledger.start(workload, replace(workload.pods[0], request=request), place)
+
+
+def test_what_is_kept_does_not_grow_for_ever() -> None:
+    """A pod starts and is taken back a thousand times on a ledger that stays."""
+    world = World(node("n1", 8), a=8)
+    ledger = Ledger(world.snapshot(), world.policy, 0.0)
+    ledger.keep_room_for(mix((asks(1), 50), (asks(0.5), 50)))
+    workload = world.workload("a", 1, name="w")
+
+    def size_after(rounds: int) -> int:
+        for _ in range(rounds):
+            place = placement.find(ledger, asks(1), placement.ANYWHERE, BOTH)
+            assert place
+            checkpoint = ledger.checkpoint()
+            ledger.start(workload, workload.pods[0], place)
+            ledger.rollback(checkpoint)
+        return len(pickle.dumps(ledger.strands))
+
+    few = size_after(10)
+    assert size_after(1000) <= few + 1000
 
 
 # --- the experiment ------------------------------------------------------------------------------------------------------------------

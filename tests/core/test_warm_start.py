@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from builders import World, node, q
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.line import Holds, Told
 from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import Kind, Phase, PodState, Policy, Quota, Snapshot
 from hotdesk_scheduler.core.plan import Plan
@@ -150,8 +151,10 @@ def test_a_reason_is_there_before_the_queue_is_counted() -> None:
     for project in "abab":
         world.asks(project)
     holds = decide(world.snapshot(), world.policy, world.now).holds
-    before = dict(holds.reasons())  # type: ignore[attr-defined]  # a plan of `decide` has them
-    assert before == {hold.workload_id: hold.reason for hold in holds}
+    assert isinstance(holds, Holds)
+    before = holds.told()
+    assert holds.counted is None
+    assert before == {hold.workload_id: Told(hold.reason, hold.helps) for hold in holds}
 
 
 def test_a_cycle_that_fails_leaves_nothing_to_remember(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +169,7 @@ def test_a_cycle_that_fails_leaves_nothing_to_remember(monkeypatch: pytest.Monke
     assert decide(world.snapshot(), world.policy, world.now, memory) == decide(world.snapshot(), world.policy, world.now)
 
 
-def test_a_small_change_is_caught_up_with_and_another_quota_starts_from_nothing() -> None:
+def test_a_small_change_and_another_quota_are_caught_up_with_and_another_department_starts_from_nothing() -> None:
     world, memory = World(node("n1", 2), a=1, b=1), Memory()
     world.asks("a")
     decide(world.snapshot(), world.policy, world.now, memory)
@@ -176,9 +179,35 @@ def test_a_small_change_is_caught_up_with_and_another_quota_starts_from_nothing(
     assert first is not None
     assert memory._kept is not None
     assert memory._kept[0] is first
-    chosen = world.snapshot().projects[0]
-    world.engine._projects[chosen.name] = replace(chosen, gpu=Quota(2000))
+    for changed, stays in ({"gpu": Quota(2000)}, True), ({"department": "x"}, False):
+        change_a_project(world, 0, **changed)
+        plan = decide(world.snapshot(), world.policy, world.now + 2, memory)
+        assert (memory._kept[0] is first) is stays
+        assert plan == decide(world.snapshot(), world.policy, world.now + 2)
+
+
+def change_a_project(world: World, number: int, **changed: Any) -> None:
+    chosen = world.snapshot().projects[number]
+    world.engine._projects[chosen.name] = replace(chosen, **changed)
     world.engine._changed("project")
-    plan = decide(world.snapshot(), world.policy, world.now + 2, memory)
-    assert memory._kept[0] is not first
-    assert plan == decide(world.snapshot(), world.policy, world.now + 2)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_projects_are_entitled_to_may_change_again_and_again(seed: int) -> None:
+    chance = random.Random(seed)
+    world = a_world(chance)
+    world.__class__ = Remembering
+    assert isinstance(world, Remembering)
+    world.memory = Memory()
+    for _ in range(10):
+        submit(world, chance)
+    for _ in range(6):
+        entitled = {
+            "gpu": Quota(chance.choice([None, 0, 1000, 3000]), chance.choice([None, None, 2000])),
+            "weight": chance.choice([None, 0, 1000, 3000]),
+            "priority": chance.choice([0, 0, 1]),
+            "over_quota": chance.random() < 0.8,
+        }
+        change_a_project(world, chance.randrange(4), **entitled)
+        world.cycle()
+        world.now += 1.0

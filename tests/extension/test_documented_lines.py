@@ -214,6 +214,18 @@ def test_all_three_spellings_of_command_say_the_same() -> None:
     assert ran == [["sleep", "60"]] * 3
 
 
+@pytest.mark.parametrize("program", ["false", "true"])
+def test_a_command_that_is_called_like_a_switch_is_still_run(program: str) -> None:
+    for line in (f"submit a -i b --command {program}", f"submit a -i b --command={program}", f"submit a -i b --command -- {program}"):
+        spec = spec_of(parse(split_line(line)), "p")
+        assert (spec.command, spec.args) == ([program], [])
+
+
+def test_a_command_switched_off_leaves_what_follows_as_arguments() -> None:
+    spec = spec_of(parse(split_line("submit a -i b --command=false -- x y")), "p")
+    assert (spec.command, spec.args) == ([], ["x", "y"])
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [

@@ -227,7 +227,7 @@ async def test_another_teams_job_is_answered_as_if_it_did_not_exist(service: des
         nowhere = await http.request(method, f"/v1/workloads/team-a/nothin{path}", content=body)
     assert there.status_code == nowhere.status_code == 404
     assert there.text.replace("secret", "nothin") == nowhere.text
-    assert service.desk.views.find("team-a", "secret") is not None
+    assert service.desk.find("team-a", "secret") is not None
 
 
 async def test_lists_show_only_what_the_caller_may_see(service: desks.Running) -> None:

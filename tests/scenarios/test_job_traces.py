@@ -5,12 +5,17 @@ The documentation's example is compared with what the command says today; after 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import io
 import json
 import os
 import re
 import shlex
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,11 +23,12 @@ import pytest
 from hotdesk_api.errors import Invalid
 from hotdesk_scheduler import cli
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Policy, Project, Quota
-from hotdesk_scheduler.whatif import chart, cluster, trace
+from hotdesk_scheduler.whatif import chart, cluster, report, trace
 from hotdesk_scheduler.whatif.cluster import Change, Cluster
 from hotdesk_scheduler.whatif.figures import Figures, Row, figures, jain
 from hotdesk_scheduler.whatif.play import Rules, Story, play
 from hotdesk_scheduler.whatif.report import duration_words
+from rich.console import Console
 
 ROOT = Path(__file__).parents[2]
 WRITE = os.environ.get("HOTDESK_GOLDEN") == "write"  # read at import: the tests themselves see no HOTDESK_ variables
@@ -189,6 +195,45 @@ def test_the_command_prints_both_sides_and_the_difference(tmp_path: Path, capsys
     assert "Makespan: 3m 20s now, 3m 20s what if." in out
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_on_a_narrow_terminal_every_figure_is_there_in_tables_below_each_other(tmp_path: Path, width: int) -> None:
+    now = two_gpus(a=1, b=1)
+    before, after = (played(tmp_path, NOW_AND_THEN, on) for on in (now, cluster.changed(now, [Change("quota", "a", 2000)])))
+    for then in (None, after):
+        console = Console(width=width, file=io.StringIO())
+        with console.capture() as captured:
+            shown = report.tables(before, then, console)
+            for table in shown:
+                console.print(table)
+        text = captured.get()
+        assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+        assert "…" not in text
+        assert all(text.count(heading) == 1 for heading, _, _ in report.COLUMNS)
+        assert text.count("PROJECT") == len(shown)
+        assert (len(shown) == 1) == (width == 200)
+
+
+def test_the_table_on_a_terminal_of_80_columns_is_no_wider(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    words = ["simulate", "--jobs", str(written(tmp_path, NOW_AND_THEN)), "--simulate", "1x2xT4", "--quota", "a=2"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "hotdesk_scheduler.cli", *words],
+        env=environment | {"TERM": "dumb"}, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
+    ) as command:  # fmt: skip
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
+            while part := os.read(ours, 65536):
+                said += part
+    os.close(ours)
+    lines = [line for line in said.decode().splitlines() if "Makespan" not in line]
+    assert command.returncode == 0
+    assert sum("PROJECT" in line for line in lines) == 2
+    assert max(map(len, lines)) <= 80
+
+
 def test_json_has_every_figure_and_the_change_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = written(tmp_path, NOW_AND_THEN)
     simulate("--jobs", jobs, "--simulate", "1x2xT4", "--grace", "0", "--quota", "a=2", "--json")
@@ -323,6 +368,7 @@ def test_a_start_and_an_end_say_how_long(tmp_path: Path) -> None:
         ("submit,gpus,project\n0,1,a\n", r"has no column duration"),
         ("submit,duration,project\n0,1,a\n", r"has no column gpus"),
         ("submit,time,duration,gpus,project\n0,0,1,1,a\n", r"two columns for submit: submit and time"),
+        ("submit,duration,gpus,project\n0,10,1,a,b\n", r"line 2, has 5 values, and the first line names 4 columns"),
         ("submit,duration,gpus,project\n", r"has no jobs"),
         ("", r"is empty"),
     ],

@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -22,10 +21,11 @@ from hotdesk_api.errors import Invalid
 from hotdesk_scheduler import replay
 from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.line import Holds
 from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import GpuRequest, PodRequest, Policy, Snapshot
-from hotdesk_scheduler.core.plan import Hold, Plan
+from hotdesk_scheduler.core.plan import Plan
 from hotdesk_scheduler.decisionlog import reader, segments
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, FACTS, REVIEW, Cycle, plain
 from hotdesk_scheduler.decisionlog.encoder import Encoder, runs
@@ -97,9 +97,19 @@ def unordered(snapshot: Snapshot) -> list[object]:
     return [*keyed, snapshot.version, snapshot.mix, snapshot.usage]
 
 
+def holds_of(cycle: Cycle) -> Holds:
+    assert isinstance(cycle.answer, Plan)
+    assert isinstance(cycle.answer.holds, Holds)
+    return cycle.answer.holds
+
+
+@pytest.mark.parametrize("somebody_looks", [True, False])
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 1])
-def test_what_was_asked_and_answered_comes_back_as_it_was(tmp_path: Path, segment_bytes: int) -> None:
+def test_what_was_asked_and_answered_comes_back_as_it_was(tmp_path: Path, segment_bytes: int, somebody_looks: bool) -> None:
     asked = list(history()) * 4
+    for cycle in asked if somebody_looks else ():
+        if cycle.step == DECIDE:
+            len(holds_of(cycle))
     found = read_back(written(asked, tmp_path / "log", segment_bytes=segment_bytes))
     assert (len(segments.listed(tmp_path / "log")) == 1) == (segment_bytes > 1)
     assert {cycle.step for cycle in asked} == {DECIDE, REVIEW}
@@ -110,7 +120,24 @@ def test_what_was_asked_and_answered_comes_back_as_it_was(tmp_path: Path, segmen
         assert (item.step, item.policy, item.now) == (cycle.step, cycle.policy, cycle.now)
         if cycle.step == DECIDE:
             assert unordered(item.snapshot) == unordered(cycle.snapshot)
-        assert item.answer.text() == plain(cycle.answer).text()
+            assert item.answer.in_order == (somebody_looks or not item.answer.holds)
+        assert item.answer.text() == plain(cycle.answer).text(in_order=item.answer.in_order)
+
+
+def test_the_order_of_the_queue_is_on_record_once_somebody_has_looked() -> None:
+    asked = [cycle for cycle in history() if cycle.step == DECIDE]
+    encoder = Encoder()
+    for cycle in asked:
+        first = json.loads(encoder.line(cycle))
+        assert holds_of(cycle).counted is None
+        assert first["in_order"] is False
+        looked_at = [hold.workload_id for hold in holds_of(cycle)]
+        again = json.loads(encoder.line(replace(cycle, again=True)))
+        assert again["again"] is True
+        assert "in_order" not in again
+        assert "workloads" not in again
+        assert len(looked_at) == sum(length for _, length in again["queue"])
+        assert encoder.line(replace(cycle, again=True)) == b""
 
 
 def test_every_part_of_a_snapshot_is_recorded() -> None:
@@ -215,7 +242,7 @@ def test_a_damaged_line_is_named_and_later_segments_are_still_read(tmp_path: Pat
 def test_a_record_of_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "000001.jsonl"
     file.write_text('{"hotdesk_decisions": 99, "hotdesk": "7.0", "first_cycle": 1}\n')
-    with pytest.raises(Invalid, match=r"format 99.*reads format 1.*7\.0"):
+    with pytest.raises(Invalid, match=r"format 99.*reads format 2.*7\.0"):
         read_back(tmp_path)
     file.write_text("something else\n")
     with pytest.raises(Invalid, match="not a record"):
@@ -272,7 +299,7 @@ def test_a_full_disk_in_the_middle_of_a_line_costs_that_line_alone(tmp_path: Pat
     last = found[-1]
     assert isinstance(last, Recorded)
     assert last.skipped > 0
-    assert last.answer.text() == plain(asked[0].answer).text()
+    assert last.answer.text() == plain(asked[0].answer).text(in_order=False)
 
 
 def test_when_the_disk_is_slow_cycles_are_left_out_and_a_pass_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,27 +326,10 @@ def test_a_compressed_segment_that_ends_early_is_read_as_far_as_it_goes(tmp_path
     assert "any further" in note.sentence or "middle of line" in note.sentence
 
 
-class CountedBy(tuple[Hold, ...]):
-    """Holds that know which thread looked at them first."""
-
-    __slots__ = ()
-    threads: list[str] = []
-
-    def __len__(self) -> int:
-        self.threads.append(threading.current_thread().name)
-        return super().__len__()
-
-    def __iter__(self) -> Iterator[Hold]:
-        self.threads.append(threading.current_thread().name)
-        return super().__iter__()
-
-
-def test_the_queue_is_counted_by_who_decided_never_by_two_threads_at_a_time(tmp_path: Path) -> None:
-    cycle = next(history())
-    assert isinstance(cycle.answer, Plan)
-    written([replace(cycle, answer=replace(cycle.answer, holds=CountedBy(cycle.answer.holds)))], tmp_path / "log")
-    assert CountedBy.threads[0] == threading.current_thread().name
-    assert "decisionlog" in CountedBy.threads
+def test_the_record_counts_no_queue_that_nobody_looked_at(tmp_path: Path) -> None:
+    asked = [cycle for cycle in history() if cycle.step == DECIDE]
+    written(asked, tmp_path / "log")
+    assert [holds_of(cycle).counted for cycle in asked] == [None] * len(asked)
 
 
 class Recording(QuickWorld):

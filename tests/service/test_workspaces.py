@@ -82,7 +82,7 @@ async def test_a_workspace_is_granted_taken_up_and_ended(service: desks.Running,
     hub.active.clear()
     await host.call(calls.report_pod("team-a", "alice", models.PodReport(state="stopped")))
     await desks.until_status(host, "alice", "Stopped")
-    assert service.desk.views.find("team-a", "alice").view.gpu_millis_allocated == 0  # type: ignore[union-attr]  # it is there
+    assert service.desk.find("team-a", "alice").view.gpu_millis_allocated == 0  # type: ignore[union-attr]  # it is there
 
 
 async def test_submitting_the_same_again_keeps_the_place(service: desks.Running) -> None:

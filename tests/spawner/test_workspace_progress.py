@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import cast
 
+import pytest
 from hotdesk_api.calls import Call
 from hotdesk_api.client import AsyncClient
 from hotdesk_api.errors import Unavailable
@@ -112,6 +113,19 @@ async def test_while_it_waits_its_numbers_are_kept_up_to_date_without_news_of_it
     keeping_up.cancel()
     assert len(board.events) == 1
     assert ["GPUs held by", "team-b (3 GPUs)"] in board.events[0]["hotdesk"]["numbers"]
+
+
+@pytest.mark.parametrize("steps", range(4))
+async def test_keeping_up_ends_also_when_news_comes_at_the_very_same_moment(steps: int) -> None:
+    teller = Teller(cast(AsyncClient, Scheduler()), progress.Board(), at_most_every_s=3600, at_least_every_s=3600)
+    keeping_up = asyncio.ensure_future(teller.keep_up())
+    await asyncio.sleep(0.01)  # it waits by now
+    teller.told(workload())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    keeping_up.cancel()
+    await asyncio.wait([keeping_up], timeout=1)
+    assert keeping_up.cancelled()
 
 
 def test_simulated_gpus_are_marked_as_such() -> None:

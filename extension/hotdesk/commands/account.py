@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
 from hotdesk_api.errors import HotdeskError, Invalid, NotFound, Unauthorized, Unavailable
 from hotdesk_api.version import VERSION
 
@@ -13,6 +16,9 @@ from hotdesk.completion import script
 from hotdesk.render.view import View
 from hotdesk.session import Session
 
+if TYPE_CHECKING:
+    from hotdesk_api.models import ProjectOut
+
 SERVICE_PATH = "/services/hotdesk"
 
 
@@ -22,24 +28,35 @@ def config_project(session: Session, typed: Typed) -> Answer:
         return Answer(talk=(f"No project is chosen any more ({file}).",))
     if not typed.words:
         project = session.project()
-        return Answer(names=(project,), talk=(f"Project {project} is in use ({session.project_in_force()[1]}).",))
+        said = [f"Project {project} is in use ({session.project_in_force()[1]})."]
+        with suppress(HotdeskError):  # which is in use is known also where no scheduler answers
+            said += _past_use(_mine(session, project))
+        return Answer(names=(project,), talk=tuple(said))
     name = typed.words[0]
-    _must_be_mine(session, name)
+    chosen = _mine(session, name)
     file = settings.change(session.environment, project=name)
-    talk = [f"Project {name} has been set as default project"]
+    talk = [f"Project {name} has been set as default project", *_past_use(chosen)]
     in_force = session.settings
     if in_force.project != name:
         talk.append(f"But {in_force.project_from} says {in_force.project} here, and wins over {file}.")
     return Answer(names=(name,), talk=tuple(talk))
 
 
-def _must_be_mine(session: Session, name: str) -> None:
+def _mine(session: Session, name: str) -> ProjectOut:
     from hotdesk_api import calls  # only this verb of the module needs the models
 
-    projects = session.client.call(calls.projects()).items
-    known = [project.name for project in projects]
-    if name not in known:
-        raise unknown("a project you are in", name, known)
+    projects = {project.name: project for project in session.client.call(calls.projects()).items}
+    if name not in projects:
+        raise unknown("a project you are in", name, list(projects))
+    return projects[name]
+
+
+def _past_use(project: ProjectOut) -> list[str]:
+    """What past use has made of its weight, where it counts."""
+    from hotdesk.render.cluster import weight  # as above
+
+    now = project.gpu_over_quota_weight_now
+    return [] if now is None else [f"Its over-quota weight is {weight(project)}."]
 
 
 def whoami(session: Session, typed: Typed) -> Answer:

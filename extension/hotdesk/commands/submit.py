@@ -107,7 +107,10 @@ def _image(typed: Typed, program: str | None) -> str:
 
 
 def _command(typed: Typed) -> tuple[list[str], list[str]]:
-    """All three spellings: `--command X --args Y`, `--command=X`, and the switch before ` -- X Y` (without it the rest are arguments)."""
+    """All three spellings: `--command X --args Y`, `--command=X`, and the switch before ` -- X Y` (without it the rest are arguments).
+
+    Without ` -- ` it is no switch: `--command false` runs the program of that name.
+    """
     args = list(typed.every("args"))
     command = typed.text("command")
     rest = list(typed.rest or ())
@@ -117,7 +120,7 @@ def _command(typed: Typed) -> tuple[list[str], list[str]]:
                 "--command is followed by -- and then nothing.", field="command", next_step="Write for example --command -- sleep 60."
             )
         return rest, args
-    if command in (None, "false"):
+    if command is None or (command == "false" and typed.rest is not None):
         return [], args + rest
     words = shlex.split(command) if " " in command else [command]
     return words, args + rest

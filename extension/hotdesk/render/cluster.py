@@ -45,7 +45,7 @@ def _held_of_quota(project: ProjectOut) -> Cell:
     return Cell(f"{format_gpus(project.gpu_millis_allocated)}/{format_gpus(quota)}", bar=share)
 
 
-def _weight(project: ProjectOut) -> str:
+def weight(project: ProjectOut) -> str:
     """As written, and what it is now where past use has changed it."""
     written, now = project.gpu_over_quota_weight, project.gpu_over_quota_weight_now
     if written is None and now is not None:  # the rule book's default
@@ -72,7 +72,7 @@ def _project_row(project: ProjectOut, *, current: str | None, wide: bool) -> tup
         *row,
         Cell("-" if project.gpu_limit_millis is None else format_gpus(project.gpu_limit_millis)),
         Cell("on" if project.over_quota else "off"),
-        Cell(_weight(project)),
+        Cell(weight(project)),
         Cell("-" if project.fair_share_millis is None else format_gpus(project.fair_share_millis)),
         Cell(str(project.running)),
         Cell(str(project.pending), "wait" if project.pending else ""),

@@ -6,8 +6,8 @@ the departments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from hotdesk_scheduler.core.model import WHOLE_GPU, Department, Project
 from hotdesk_scheduler.core.quantities import GPU, RESOURCES, UNLIMITED, Vector
@@ -118,3 +118,26 @@ def build(departments: Iterable[Department], projects: Iterable[Project]) -> tup
             account.parent.children.append(account)
     top = [a for a in (*parents.values(), *accounts.values()) if a.parent is None]
     return accounts, sorted(top, key=seniority)
+
+
+def same_tree(before: Sequence[Department | Project], after: Sequence[Department | Project]) -> bool:
+    """Whether the same ones differ at most in what they are entitled to: quotas, limits, weight, priority, over-quota."""
+    return len(before) == len(after) and all(
+        a is b or replace(b, gpu=a.gpu, cpu=a.cpu, memory=a.memory, weight=a.weight, priority=a.priority, over_quota=a.over_quota) == a
+        for a, b in zip(before, after, strict=True)
+    )
+
+
+def entitle(top: Iterable[Account], departments: Iterable[Department], projects: Iterable[Project]) -> None:
+    """Give the accounts of the same tree (its top level) what they are entitled to now; their sums stay."""
+    fresh = {(one.is_department, one.name): one for one in _all(build(departments, projects)[1])}
+    for account in _all(top):
+        new = fresh[account.is_department, account.name]
+        account.quota, account.limit, account.weight, account.priority = new.quota, new.limit, new.weight, new.priority
+        account.project = new.project
+
+
+def _all(top: Iterable[Account]) -> Iterator[Account]:
+    for account in top:
+        yield account
+        yield from account.children

@@ -7,17 +7,19 @@ depends on time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from hotdesk_scheduler.core import placement
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.consolidate import make_hole
 from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import PodRequest
+from hotdesk_scheduler.core.offers import Offers
 from hotdesk_scheduler.core.quantities import GPU, RESOURCES, Vector
 from hotdesk_scheduler.core.requests import Request
 from hotdesk_scheduler.core.victims import Unit
@@ -71,6 +73,14 @@ class Rules(Protocol):
         """How wrong it is to take from this unit's project: smaller is more over-served, then younger."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Loser:
+    """One project that could lose something: what its units offer for one kind of pod, and whether this plan started any of them."""
+
+    offers: Callable[[PodRequest], Offers]
+    has_started: bool
+
+
 @dataclass(slots=True, eq=False)
 class Search:
     """One request looking for victims."""
@@ -78,6 +88,8 @@ class Search:
     ledger: Ledger
     request: Request
     rules: Rules
+    losers: Sequence[Loser] = ()
+    """Whose units they are, in order of preference."""
     moves: bool = False
     """Whether others are also moved to make the room (reclaim, where stopping alone does not do as well)."""
 
@@ -145,20 +157,36 @@ class Search:
         chains = _chains(units, self.ledger)
         heap: list[tuple[tuple[object, ...], int, int, list[Unit]]] = []
 
-        def offer(chosen: list[Unit], last: int, length: int) -> None:
-            key = self.key(chosen)
+        def offer(larger: list[Unit], last: int, length: int, key: tuple[object, ...]) -> None:
             if before is None or key[:2] < before:
-                heappush(heap, (key, last, length, chosen))
+                heappush(heap, (key, last, length, larger))
 
+        alone = [[self.key([unit]) for unit in links] for links in chains]
         for i, links in enumerate(chains):
-            offer(links[:1], i, 1)
+            offer(links[:1], i, 1, alone[i][0])
         while heap:
-            _, last, length, chosen = heappop(heap)
+            key, last, length, chosen = heappop(heap)
             yield chosen
             if length < len(chains[last]):
-                offer([*chosen, chains[last][length]], last, length + 1)
+                larger = [*chosen, chains[last][length]]
+                offer(larger, last, length + 1, self._key_with(key, alone[last][length], larger))
             for i in range(last + 1, len(chains)):
-                offer([*chosen, chains[i][0]], i, 1)
+                larger = [*chosen, chains[i][0]]
+                offer(larger, i, 1, self._key_with(key, alone[i][0], larger))
+
+    def _key_with(self, before: tuple[Any, ...], last: tuple[Any, ...], units: Units) -> tuple[object, ...]:
+        """`key(units)`, from that of all but the last and that of the last alone: who is pushed by a part is pushed by the whole."""
+        not_now, pushes, badness, priority, whole, gpu, cpu, ages = before
+        return (
+            not_now or last[0],
+            pushes or last[1] or self.rules.pushes(units),
+            max(badness, last[2]),
+            max(priority, last[3]),
+            whole or last[4],
+            gpu + last[5],
+            cpu + last[6],
+            tuple(sorted((*ages, *last[7]), reverse=True)),
+        )
 
     def frees_enough(self, units: Units) -> bool:
         """A quick look at sums of GPUs, before anything is tried: on one node for one pod, in all for several (or with moves)."""
@@ -173,6 +201,24 @@ class Search:
         free = sum(count * len(bucket) for count, bucket in enumerate(nodes.buckets)) * 1000
         groups = sum(len(groups) for groups in self.ledger.index.later_groups.buckets.values()) * 1000
         return free + groups + sum(unit.amount[GPU] for unit in units) >= self.request.ask[GPU]
+
+
+def may_go(search: Search, unit: Unit, *, protect: bool = True) -> bool:
+    """On nodes the request may use, holding something it asks for, not protected."""
+    request = search.request
+    if not _holds_any(unit, request.asked):
+        return False
+    if request.eligible.allowed is not None and not any(seat.spot.order in request.eligible for seat in unit.seats):
+        return False
+    return not protect or unit.protected_until(search.ledger) is None
+
+
+def _holds_any(unit: Unit, resources: tuple[int, ...]) -> bool:
+    amount = unit.amount
+    for r in resources:  # noqa: SIM110  # asked of every possible victim of every request: a generator here costs a third of it
+        if amount[r]:
+            return True
+    return False
 
 
 @dataclass(slots=True, eq=False)

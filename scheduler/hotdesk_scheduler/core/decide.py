@@ -43,7 +43,7 @@ def cycle(snapshot: Snapshot, policy: Policy, now: float, memory: Memory | None 
         reclaim(ledger, requests, pools)
         preempt(ledger, requests, pools)
         consolidate(ledger, requests, within_share=False)
-        give_way(ledger, reservations)
+        give_way(ledger, requests, reservations)
         requests.kept = kept_nodes(reservations, ledger)
     stop_stale_gangs(ledger)
     return ledger, requests

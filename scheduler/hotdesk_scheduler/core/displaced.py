@@ -29,10 +29,11 @@ def displaced(workload: Workload, decision: Stop | Move) -> Displaced:
 
 def in_words(found: Sequence[Displaced]) -> str:
     """`a2 and a3 of a stop (reclaimed: a goes from 3 GPUs to 1 and may have 1, b from 1 to 3 and may have 3)`; the first few alike."""
-    alike: dict[tuple[str, str, str], list[Displaced]] = {}
+    alike: dict[tuple[str, ...], list[Displaced]] = {}
     for one in found:
-        where = str(dict(one.reason.numbers).get("to", ""))
-        alike.setdefault((one.project, one.reason.code.value, where), []).append(one)
+        numbers = dict(one.reason.numbers)
+        apart = (str(numbers.get("to", "")), str(numbers.get("priority", "")), one.name if "pods" in numbers else "")
+        alike.setdefault((one.project, one.reason.code.value, *apart), []).append(one)
     told = [_group(group) for group in alike.values()]
     more = sum(len(group) for group in list(alike.values())[MOST_TOLD:])
     return join([*told[:MOST_TOLD], f"{more} more"] if more else told)
@@ -46,6 +47,8 @@ def _group(group: list[Displaced]) -> str:
     if code is ReasonCode.MOVED:
         where = f"to {numbers['to']}" if numbers["to"] != numbers["from"] else f"to another GPU of {numbers['to']}"
         return f"{who} move{'' if many else 's'} {where}"
+    if pods := int(numbers.get("pods", 0)):
+        who, many = f"{pods} pod{'s' if pods > 1 else ''} of {who}", pods > 1
     stops = f"{who} stop{'' if many else 's'}"
     if code is ReasonCode.RECLAIMED:
         return f"{stops} (reclaimed: {both_shares(first)})"

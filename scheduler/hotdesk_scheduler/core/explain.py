@@ -13,6 +13,7 @@ from hotdesk_scheduler.core.holds import holds
 from hotdesk_scheduler.core.lack import holders
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.lifecycle import status
+from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Hold, Move, Nominate, Start, Stop
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED, asked, gpu_words, gpus
@@ -30,6 +31,8 @@ _ENDED = {
     "Suspended": "It is suspended; resume it to queue it again.",
     "Deleting": "It is being deleted.",
 }
+FRESH_S = 1.0
+"""So long an answer may be old by which nothing has changed but the time."""
 _RUNS = frozenset({PodState.STARTING, PodState.RUNNING})
 TOOK_ITS_PLACE = frozenset(
     {
@@ -72,38 +75,75 @@ class Explanation:
     stopped: Reason | None = None
 
 
+class Explainer:
+    """Answers again and again. While nothing changes one cycle answers for all, and after a change it is a warm one.
+
+    `memory` may be that of who decides: it is a cycle of his own that is asked, and never changes what he decides.
+    """
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory or Memory()
+        self._kept: tuple[Ledger, Requests] | None = None
+        self._asked: tuple[object, ...] = ()
+        self._at = 0.0
+        self._queue: Sequence[Hold] = ()
+
+    def why(self, snapshot: Snapshot, policy: Policy, now: float, workload_id: str) -> Explanation:
+        """Why this workload is where it is. Raises KeyError if there is none of that id."""
+        workload = next((w for w in snapshot.workloads if w.id == workload_id), None)
+        if workload is None:
+            raise KeyError(workload_id)
+        ledger = self._ledger(snapshot, policy, now)
+        if workload.phase is not Phase.ACTIVE or any(pod.state in HOLDING for pod in workload.pods):
+            return _not_waiting(ledger, workload)
+        return _outcome(ledger, self._queue, workload, policy)
+
+    def what_if(self, snapshot: Snapshot, policy: Policy, now: float, workload: Workload, *, naming: Naming | None = None) -> Explanation:
+        """What would become of it if it were submitted now. `naming` says which GPUs free places are; the core knows no devices."""
+        others = tuple(w for w in snapshot.workloads if w.id != workload.id)
+        ledger, requests = cycle(replace(snapshot, workloads=(*others, workload)), policy, now, self._memory)
+        found = _outcome(ledger, holds(ledger, requests), workload, policy, naming or words)
+        self._memory.keep(ledger, requests)
+        return found
+
+    def _ledger(self, snapshot: Snapshot, policy: Policy, now: float) -> Ledger:
+        """After the cycle of this snapshot; that of the question before if nothing was different, and nobody had another cycle since."""
+        asked = (snapshot.version, snapshot.mix, snapshot.usage, policy)
+        kept = self._memory.kept
+        if kept is not None and kept is self._kept and asked == self._asked and 0 <= now - self._at <= FRESH_S:
+            return kept[0]
+        ledger, requests = cycle(snapshot, policy, now, self._memory)
+        self._queue = holds(ledger, requests)
+        self._memory.keep(ledger, requests)
+        self._kept, self._asked, self._at = self._memory.kept, asked, now
+        return ledger
+
+
 def explain(snapshot: Snapshot, policy: Policy, now: float, workload_id: str) -> Explanation:
-    """Why this workload is where it is. Raises KeyError if there is none of that id."""
-    workload = next((w for w in snapshot.workloads if w.id == workload_id), None)
-    if workload is None:
-        raise KeyError(workload_id)
-    ledger, requests = cycle(snapshot, policy, now)
-    if workload.phase is not Phase.ACTIVE or any(pod.state in HOLDING for pod in workload.pods):
-        return _not_waiting(ledger, workload)
-    return _outcome(ledger, requests, workload, policy)
+    """One question, from nothing."""
+    return Explainer().why(snapshot, policy, now, workload_id)
 
 
 def what_if(snapshot: Snapshot, policy: Policy, now: float, workload: Workload, *, naming: Naming | None = None) -> Explanation:
-    """What would become of this workload if it were submitted now. `naming` says which GPUs free places are; the core knows no devices."""
-    others = tuple(w for w in snapshot.workloads if w.id != workload.id)
-    ledger, requests = cycle(replace(snapshot, workloads=(*others, workload)), policy, now)
-    return _outcome(ledger, requests, workload, policy, naming or words)
+    """One question, from nothing."""
+    return Explainer().what_if(snapshot, policy, now, workload, naming=naming)
 
 
-def _outcome(ledger: Ledger, requests: Requests, workload: Workload, policy: Policy, naming: Naming | None = None) -> Explanation:
+def _outcome(ledger: Ledger, queue: Sequence[Hold], workload: Workload, policy: Policy, naming: Naming | None = None) -> Explanation:
     """What the plan does with a workload that waits."""
     mine = [d for d in ledger.decisions.values() if d.workload_id == workload.id]
     places = [d.placement for d in mine if isinstance(d, Start | Nominate) and d.placement]
     starts = any(isinstance(d, Start) for d in mine)
-    for_it = (d for d in ledger.decisions.values() if isinstance(d, Stop | Move) and d.beneficiary == workload.id)
+    for_it = [d for d in ledger.decisions.values() if isinstance(d, Stop | Move) and d.beneficiary == workload.id]
     making_room = tuple({d.workload_id: d for d in for_it}.values())
     stops = tuple(displaced(ledger.workloads[d.workload_id], d) for d in making_room if isinstance(d, Stop))
     moves = tuple(displaced(ledger.workloads[d.workload_id], d) for d in making_room if isinstance(d, Move))
-    queue = holds(ledger, requests)
     hold = next((h for h in queue if h.workload_id == workload.id), None)
     base = replace(_numbers(ledger, workload), stopped=_last_stop(workload))
     if not starts or making_room:
-        base = replace(base, held_by=_held_by(ledger, workload))
+        leaves = (ledger.seats[d.workload_id, d.index] for d in for_it if isinstance(d, Stop))
+        own = sum(seat.amount[GPU] for seat in leaves if seat.workload.project == workload.project)
+        base = replace(base, held_by=_held_by(ledger, workload), used_millis=base.used_millis + own)
     if starts and places:
         which = words(places) if making_room or naming is None else naming(places)
         sentence = f"Starts now on {_nodes(places)} ({which})."

@@ -1,28 +1,31 @@
 """Who started behind a reservation gives way as soon as that is enough: as little of it as suffices stops (`reserve`).
 
-A minimum run time does not protect from it: who started there took what was kept for another.
+A minimum run time does not protect from it: who started there took what was kept for another. Nobody gives way for one who would then
+be stopped at once himself, by reclaim or preempt: his turn comes after theirs.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from hotdesk_scheduler.core import limits
+from hotdesk_scheduler.core import limits, preempt, reclaim
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.quantities import GPU
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
-from hotdesk_scheduler.core.requests import Request, is_placed
+from hotdesk_scheduler.core.requests import Request, Requests, is_placed
 from hotdesk_scheduler.core.reserve import Reservation
 from hotdesk_scheduler.core.soonest import Unit, Young, behind, seats_since
+from hotdesk_scheduler.core.victims import Pools
 
 FEW = 16
 """Up to so many, each is tried whether it could be left running; of more, those alone on whose node there is room to spare."""
 
 
-def give_way(ledger: Ledger, reservations: list[Reservation]) -> None:
+def give_way(ledger: Ledger, requests: Requests, reservations: list[Reservation]) -> None:
     """Where what started behind a reservation is all that is in the way, as little of it as suffices stops."""
     young: Young | None = None
     for reservation in reservations:
@@ -31,7 +34,7 @@ def give_way(ledger: Ledger, reservations: list[Reservation]) -> None:
         if young is None:
             young = seats_since(ledger, min(one.since for one in reservations))
         chosen = _chosen(ledger, reservation, young)
-        if chosen is not None:
+        if chosen is not None and not _in_vain(ledger, requests, reservation, chosen):
             _carry_out(ledger, reservation, chosen)
             young = None
 
@@ -56,6 +59,41 @@ def _chosen(ledger: Ledger, reservation: Reservation, young: Young) -> list[Unit
         if not whole_goes and _suffices(ledger, reservation, rest):
             chosen = rest
     return chosen
+
+
+def _in_vain(ledger: Ledger, requests: Requests, reservation: Reservation, chosen: list[Unit]) -> bool:
+    """Whether somebody who waits, or gives way, would in the next cycle stop the one that they give way to."""
+    checkpoint = ledger.checkpoint()
+    _vacate(ledger, chosen)
+    placed = fit(ledger, reservation.request)
+    pools = Pools(ledger)
+    stopped = placed and any(_would_stop(ledger, other, reservation.request, pools) for other in _claimants(ledger, requests, chosen))
+    ledger.rollback(checkpoint)
+    return stopped
+
+
+def _claimants(ledger: Ledger, requests: Requests, chosen: list[Unit]) -> Iterator[Request]:
+    """One of each kind that waits, on all nodes that it may use; and who gives way, as they will wait."""
+    for queue in requests.by_project.values():
+        for group in queue.groups.values():
+            request = next((one for one in group if not is_placed(ledger, one)), None)
+            if request is not None:
+                yield replace(request, eligible=request.wished or request.eligible)
+    for unit in chosen:
+        account = ledger.projects.get(unit.workload.project)
+        if account is not None:
+            yield requests.request(unit.workload, account, tuple(seat.pod for seat in unit.seats), surplus=unit.surplus)
+
+
+def _would_stop(ledger: Ledger, other: Request, request: Request, pools: Pools) -> bool:
+    if not request.workload.preemptible or other.workload.id == request.workload.id:
+        return False
+    if other.account is request.account:
+        found = preempt.victims_for(ledger, other, pools) if other.workload.priority > request.workload.priority else None
+    else:
+        may = reclaim.ReclaimRules(other)
+        found = reclaim.victims_for(ledger, other, pools) if may.may_ask() and may.could_lose(request.account) else None
+    return found is not None and any(unit.workload.id == request.workload.id for unit in found[1])
 
 
 def _candidates(ledger: Ledger, reservation: Reservation, young: Young) -> list[Unit]:

@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import chain
+from typing import Any, Protocol
 
 from hotdesk_scheduler.core import placement
 from hotdesk_scheduler.core.choice import Few, Search, Tally, Units
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import PodRequest
+from hotdesk_scheduler.core.offers import offer_on
 from hotdesk_scheduler.core.quantities import GPU, Vector
-from hotdesk_scheduler.core.rooms import LATER, Room, Spot
+from hotdesk_scheduler.core.rooms import LATER, Spot
 from hotdesk_scheduler.core.slots import Slots
 from hotdesk_scheduler.core.victims import Unit
 
@@ -27,7 +29,10 @@ SOME_UNITS = 64
 SOME_SETS = 2_000
 SOME_SETS_WITH_MOVES = 320
 
-Offers = list[tuple[tuple[object, ...], int, list[Unit]]]
+LOOKED_AT_FIRST = 4
+"""Units tried one by one before it is worth while to ask which of all make room."""
+
+Heap = list[tuple[tuple[Any, ...], int, list[Unit]]]
 
 
 def choose(search: Search, units: Iterable[Unit], *, may_move: bool) -> list[Unit] | None:
@@ -82,9 +87,25 @@ class Greedy:
                 seen.append(unit)
                 if self._alone(unit):
                     return [unit]
-        else:
-            seen.extend(units)
-        return self._by_node(seen) or self._some_sets(seen) or self._first_that_suffice(self._as_many_as_allowed(seen, gently=False))
+                if self.search.losers and len(seen) == LOOKED_AT_FIRST and (found := self._of_kept_offers()):
+                    return found
+        elif self.search.losers and (found := self._by_node(First(self.search))):
+            return found
+        seen.extend(units)
+        nodes = Everybody(self.search, seen)
+        return self._by_node(nodes) or self._some_sets(seen) or self._first_that_suffice(self._as_many_as_allowed(seen, gently=False))
+
+    def _of_kept_offers(self) -> list[Unit] | None:
+        """What all of `greedy` would find for one pod that finds no place by itself, where offers that are kept can tell."""
+        search = self.search
+        request = search.request.pods[0].request
+        if placement.find(search.ledger, request, search.request.eligible, LATER) is not None:
+            return None
+        for loser in search.losers:
+            for unit in loser.offers(request).alone():
+                if search.rules.legal([unit]):
+                    return [unit]
+        return self._by_node(First(search))
 
     def _some_sets(self, units: Units, *, before: tuple[object, ...] | None = None) -> list[Unit] | None:
         """The best of the first sets of the first units: finds what a greedy choice spends the right to take on the wrong ones."""
@@ -102,35 +123,29 @@ class Greedy:
         links = unit.chain(self.search.ledger)
         return len(links) == 1 and self.search.rules.legal(links) and self.search.suffices(links)
 
-    def _by_node(self, units: Units) -> list[Unit] | None:
+    def _by_node(self, nodes: Nodes) -> list[Unit] | None:
         """For each pod that does not fit on free capacity, the node where the best set makes room for it."""
-        by_spot: dict[int, list[Unit]] = {}
-        for unit in units:
-            for order in dict.fromkeys(seat.spot.order for seat in unit.seats):
-                by_spot.setdefault(order, []).append(unit)
         checkpoint = self.search.ledger.checkpoint()
-        chosen = self._fill(by_spot)
+        chosen = self._fill(nodes)
         self.search.ledger.rollback(checkpoint)
         if chosen is None or not chosen:
             return None
         return self._prune(chosen)
 
-    def _fill(self, by_spot: dict[int, list[Unit]]) -> list[Unit] | None:
+    def _fill(self, nodes: Nodes) -> list[Unit] | None:
         ledger, workload = self.search.ledger, self.search.request.workload
         stage = self.search.request.eligible
         chosen: list[Unit] = []
         tally = Tally(_sums(self.search.ledger))
-        heap: Offers | None = None
+        heap: Heap | None = None
         asked = None
         for pod in self.search.request.pods:
             place = placement.find(ledger, pod.request, stage, LATER)
             if place is None:
                 if heap is None or pod.request != asked:
                     asked = pod.request
-                    offers = ((order, self._offer(ledger.spots[order], by_spot[order], pod.request)) for order in by_spot)
-                    heap = [(self.search.key(offer), order, offer) for order, offer in offers if offer and order in stage]
-                    heapify(heap)
-                taken = self._best_offer(pod.request, heap, tally, by_spot=by_spot)
+                    heap = nodes.offers(asked)
+                taken = self._best_offer(pod.request, heap, tally, nodes)
                 if taken is None:
                     return None
                 spot, offer = taken
@@ -140,69 +155,48 @@ class Greedy:
                 if place is None:
                     return None
                 ledger.nominate(workload, pod, place)
-                again = self._offer(spot, by_spot[spot.order], pod.request)
+                again = offer_on(ledger, spot, nodes.on(spot.order), pod.request)
                 if again:
                     heappush(heap, (self.search.key(again), spot.order, again))
             else:
                 ledger.nominate(workload, pod, place)
         return chosen
 
-    def _best_offer(
-        self, request: PodRequest, heap: Offers, tally: Tally, *, by_spot: dict[int, list[Unit]]
-    ) -> tuple[Spot, list[Unit]] | None:
+    def _best_offer(self, request: PodRequest, heap: Heap, tally: Tally, nodes: Nodes) -> tuple[Spot, list[Unit]] | None:
         """The best offer that still stands and is legal together with what was chosen."""
+        ledger, rules = self.search.ledger, self.search.rules
         while heap:
-            _, order, offer = heappop(heap)
-            spot = self.search.ledger.spots[order]
-            if not all(unit.available(self.search.ledger) for unit in offer):
-                again = self._offer(spot, by_spot[order], request)
+            key, order, offer = heappop(heap)
+            spot, units = ledger.spots[order], nodes.on(order)
+            if not all(unit.available(ledger) for unit in offer):
+                again = offer_on(ledger, spot, units, request)
                 if again:
                     heappush(heap, (self.search.key(again), order, again))
                 continue
-            if self.search.rules.more(tally, offer):
+            if not nodes.tells(key):
+                return None
+            if rules.more(tally, offer):
                 return spot, offer
-            again = self._offer(spot, by_spot[order], request, beside=tally)
-            if again and self.search.rules.more(tally, again):
+            if not nodes.everybody:
+                return None
+            again = self._offer_beside(tally, spot, units, request)
+            if again and rules.more(tally, again):
                 return spot, again
         return None
 
-    def _offer(self, spot: Spot, units: Units, request: PodRequest, *, beside: Tally | None = None) -> list[Unit] | None:
-        """The units that make room for one such pod on this node, in order of preference, less those that need not go.
+    def _offer_beside(self, tally: Tally, spot: Spot, units: Units, request: PodRequest) -> list[Unit]:
+        """An offer of those that may be stopped beside the ones in the tally."""
+        largest, taken = dict(tally.largest), list[Unit]()
 
-        With `beside` only those that may be stopped beside the ones in that tally.
-        """
-        room = spot.later.copy()
-        if placement.fits_in(room, spot, request):
-            return None
-        taken: list[Unit] = []
-        largest = dict(beside.largest) if beside else {}
-        enough = False
-        for unit in units:
-            if unit in taken or not unit.available(self.search.ledger):
-                continue
-            links = [u for u in unit.chain(self.search.ledger) if u not in taken]
-            if beside and not self.search.rules.more(beside, links):
-                continue
-            _leave(room, spot, links)
-            taken.extend(links)
-            if enough := placement.fits_in(room, spot, request):
-                break
-        if beside:
-            beside.add(taken, -1)
-            beside.largest = largest
-        return self._less(taken, room, spot, request) if enough else None
+        def allow(links: Units) -> bool:
+            allowed = self.search.rules.more(tally, links)
+            taken.extend(links if allowed else ())
+            return allowed
 
-    def _less(self, taken: list[Unit], room: Room, spot: Spot, request: PodRequest) -> list[Unit]:
-        """Without those, the older first, whose seats are not needed for such a pod on this node; `room` is what it has without all."""
-        for unit in sorted(taken, key=lambda u: u.seniority) if len(taken) > 1 else ():
-            if len(taken) == 1 or any(other.before is unit for other in taken):
-                continue
-            _leave(room, spot, [unit], back=True)
-            if placement.fits_in(room, spot, request):
-                taken = [u for u in taken if u is not unit]
-            else:
-                _leave(room, spot, [unit])
-        return taken
+        offer = offer_on(self.search.ledger, spot, units, request, allow)
+        tally.add(taken, -1)
+        tally.largest = largest
+        return offer
 
     def _as_many_as_allowed(self, units: Units, *, gently: bool) -> list[Unit]:
         """In order of preference, whoever may be stopped beside those before (with `gently` without pushing anybody below its share)."""
@@ -234,9 +228,12 @@ class Greedy:
 
     def _prune(self, chosen: list[Unit]) -> list[Unit] | None:
         """Leave running whoever need not go, the best-protected first; None if the whole is not legal or does not suffice."""
-        if not self.search.rules.legal(chosen) or not self.search.suffices(chosen):
+        if not self.search.rules.legal(chosen):
             return None
         places = None if self.search.moves else Slots(self.search.ledger, self.search.request, chosen)
+        decided = places is not None and places.decides
+        if not (places.enough if places and decided else self.search.suffices(chosen)):
+            return None
         pruned = True
         while pruned:
             pruned = False
@@ -244,7 +241,7 @@ class Greedy:
                 if len(chosen) == 1 or self._chained(unit, chosen) or (places and not places.leave_running(unit)):
                     continue
                 rest = [u for u in chosen if u is not unit]
-                if self.search.rules.legal(rest) and self.search.suffices(rest):
+                if self.search.rules.legal(rest) and (decided or self.search.suffices(rest)):
                     chosen = rest
                     pruned = True
                 elif places:
@@ -261,9 +258,79 @@ def _sums(ledger: Ledger) -> dict[int, Vector]:
     return {key: (a.allocated[0], a.allocated[1], a.allocated[2]) for key, a in accounts.items()}
 
 
-def _leave(room: Room, spot: Spot, units: Units, *, back: bool = False) -> None:
-    """Take what these hold on this node out of a copy of its room, or put it back."""
-    for unit in units:
-        for seat in unit.seats:
-            if seat.spot is spot:
-                room.change(seat.placement, seat.pod.request, 1 if back else -1)
+class Nodes(Protocol):
+    """Possible victims by node."""
+
+    everybody: bool
+    """Whether all are in it, or only those of the project that comes first."""
+
+    def on(self, order: int) -> Units:
+        """Those on this node, in order of preference."""
+
+    def offers(self, request: PodRequest) -> Heap:
+        """The best set that makes room for such a pod, of each node, by `Search.key`."""
+
+    def tells(self, key: tuple[Any, ...]) -> bool:
+        """Whether an offer with this key comes before all that there could be besides."""
+
+
+class Everybody:
+    """All of these."""
+
+    everybody = True
+
+    def __init__(self, search: Search, units: Units) -> None:
+        self._search = search
+        self._by_spot: dict[int, list[Unit]] = {}
+        for unit in units:
+            for order in dict.fromkeys(seat.spot.order for seat in unit.seats):
+                self._by_spot.setdefault(order, []).append(unit)
+
+    def on(self, order: int) -> Units:
+        return self._by_spot[order]
+
+    def offers(self, request: PodRequest) -> Heap:
+        ledger, stage = self._search.ledger, self._search.request.eligible
+        found = ((order, offer_on(ledger, ledger.spots[order], units, request)) for order, units in self._by_spot.items() if order in stage)
+        heap = [(self._search.key(offer), order, offer) for order, offer in found if offer]
+        heapify(heap)
+        return heap
+
+    def tells(self, key: tuple[Any, ...]) -> bool:
+        return True
+
+
+class First:
+    """Only those of the project that comes first, by the offers kept for it.
+
+    A set of its units alone comes before all with others in them, as the others' are less over-served, unless it pushes somebody
+    below its share, or stops what runs where others have something that this plan has just started.
+    """
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._first = search.losers[0]
+        self._offers = self._first.offers(search.request.pods[0].request)
+        self.everybody = len(search.losers) == 1
+        self._others_started = any(loser.has_started for loser in search.losers[1:])
+
+    def on(self, order: int) -> Units:
+        return self._offers.by_spot[order]
+
+    def tells(self, key: tuple[Any, ...]) -> bool:
+        return self.everybody or not (key[1] or (key[0] and self._others_started))
+
+    def offers(self, request: PodRequest) -> Heap:
+        rules = self._search.rules
+        self._offers = self._first.offers(request)
+        best = self._offers.best() if len(self._search.request.pods) == 1 else None
+        entries = [best] if best and not rules.pushes(best[3].units) else self._offers.all()
+        pushes: dict[Vector, bool] = {}
+        heap: Heap = []
+        for (not_now, *rest), order, _, offer in entries:
+            units, amount = offer.units, offer.amount
+            if amount not in pushes:
+                pushes[amount] = rules.pushes(units)
+            heap.append(((not_now, pushes[amount], rules.badness(units[0]), *rest), order, units))
+        heapify(heap)
+        return heap

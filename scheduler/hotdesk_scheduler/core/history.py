@@ -53,6 +53,14 @@ def faded(usage: Usage, held: Mapping[str, int], *, elapsed_ms: int, half_life_m
     return tuple(sorted((name, used) for name, used in now.items() if used))
 
 
+def together(first: Usage, second: Usage) -> Usage:
+    """The sum of two."""
+    sums = dict(first)
+    for name, used in second:
+        sums[name] = sums.get(name, 0) + used
+    return tuple(sorted(sums.items()))
+
+
 def allocation(snapshot: Snapshot) -> dict[str, int]:
     """Thousandths of a GPU that each project holds."""
     held: dict[str, int] = {}

@@ -105,7 +105,7 @@ def _for_release(ledger: Ledger) -> Iterator[tuple[str, Told]]:
             seen.add(seat.workload.id)
             others = [s for s in leaving.get(seat.spot.order, ()) if s.workload.id != seat.workload.id]
             release = Help(HelpKind.RELEASE, workloads=_names(others))
-            yield seat.workload.id, Told(sentences.waiting_for_release(seat, others), ((release,),) if others else ())
+            yield seat.workload.id, Told(sentences.waiting_for_release(seat, others, ledger), ((release,),) if others else ())
 
 
 def _absent(ledger: Ledger, requests: Requests) -> frozenset[tuple[str, int]]:
@@ -175,9 +175,10 @@ def reason_for(cluster: Cluster, request: Request) -> Reason:
     protected = cluster.ledger.protected.get((request.account.name, request.shape))
     if protected and protected[0] > cluster.ledger.now:
         return sentences.protected(*protected, cluster.ledger)
-    if not may_evict(cluster.ledger, request):
+    lacks = lack.no_room(cluster, request)
+    if lacks.code is not ReasonCode.FAIR_SHARE_REACHED and not may_evict(cluster.ledger, request):
         return sentences.too_young(request, cluster.ledger)
-    return lack.no_room(cluster, request)
+    return lacks
 
 
 def _outside(ledger: Ledger, workload: Workload) -> Reason | None:

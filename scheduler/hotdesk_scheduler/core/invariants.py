@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from hotdesk_scheduler.core import accounts
+from collections import Counter
+
 from hotdesk_scheduler.core.accounts import Account
-from hotdesk_scheduler.core.model import HOLDING, WHOLE_GPU, Node, Phase, Placement, Pod, PodState, Snapshot, Workload
-from hotdesk_scheduler.core.plan import Hold, Move, Nominate, Plan, Start, Stop
-from hotdesk_scheduler.core.quantities import RESOURCES, held
+from hotdesk_scheduler.core.books import RUNS, Books, Holder, Key, charge, holder_later, overfull, place_later
+from hotdesk_scheduler.core.line import Holds, told_of
+from hotdesk_scheduler.core.model import Placement, Pod, PodState, Snapshot, Workload
+from hotdesk_scheduler.core.plan import Move, Nominate, Plan, Start, Stop
+from hotdesk_scheduler.core.quantities import RESOURCES
 from hotdesk_scheduler.core.reasons import ReasonCode
 
-RUNS = frozenset({PodState.STARTING, PodState.RUNNING})
 OWN_LIMITS = frozenset({ReasonCode.STALE_GANG, ReasonCode.NODE_LOST, ReasonCode.TIME_LIMIT, ReasonCode.IDLE_LIMIT})
 
-Holder = tuple[Workload, Pod, Placement]
 
+def check(snapshot: Snapshot, plan: Plan, books: Books | None = None, *, told: bool = True) -> list[str]:
+    """Sentences, one for each broken invariant; with `told` also whether everybody who waits is told why.
 
-def check(snapshot: Snapshot, plan: Plan, *, told: bool = True) -> list[str]:
-    """Sentences, one for each broken invariant; with `told` also whether everybody who waits is told why."""
-    world = _World(snapshot, plan)
+    Only what the plan touches is looked at. `books` kept from one check to the next make it cost what has changed since.
+    """
+    books = books or Books()
+    books.catch_up(snapshot)
+    world = _World(snapshot, plan, books)
     found = [*world.references(), *world.nodes(), *world.quotas(), *world.stops(), *world.gangs()]
     return [*found, *world.holds()] if told else found
 
@@ -27,14 +32,13 @@ def state(snapshot: Snapshot, *, entitlements: bool = True) -> list[str]:
 
     Quotas and limits may be lowered under what runs, so they hold for a snapshot only as long as nobody changes them.
     """
-    holders: list[Holder] = [(w, p, p.placement) for w in snapshot.workloads for p in w.pods if p.placement and p.state in HOLDING]
-    by_node: dict[str, list[Holder]] = {node.name: [] for node in snapshot.nodes}
-    for holder in holders:
-        by_node.setdefault(holder[2].node, []).append(holder)
-    found = [problem for node in snapshot.nodes for problem in _overfull(node, by_node[node.name])]
+    books = Books()
+    books.catch_up(snapshot)
+    found = [problem for node in snapshot.nodes for problem in overfull(node, list(books.now.get(node.name, {}).values()))]
     if entitlements:
-        active = [holder for holder in holders if holder[0].phase is Phase.ACTIVE and holder[1].state in RUNS]
-        for name, account in _charged(snapshot, active).items():
+        both = {id(account): account for project in books.running.values() for account in project.path}
+        for account in both.values():
+            name = f"{'department' if account.is_department else 'project'} {account.name}"
             for r in RESOURCES:
                 found += _over(name, account, r)
     return found
@@ -51,20 +55,22 @@ def _over(name: str, account: Account, r: int, *, allocated_before: int = 0, fix
 
 
 class _World:
-    """The snapshot, and where every pod is after the plan."""
+    """The books of a snapshot, and what the plan makes of them."""
 
-    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+    def __init__(self, snapshot: Snapshot, plan: Plan, books: Books) -> None:
         self.snapshot = snapshot
         self.plan = plan
-        self.workloads = {w.id: w for w in snapshot.workloads}
-        acts = [d for d in plan.decisions if not isinstance(d, Hold)]
+        self.books = books
+        self.workloads = books.workloads
+        acts = plan.acts
         self.starts = {(d.workload_id, d.index): d for d in acts if isinstance(d, Start)}
         self.stopped = {(d.workload_id, d.index): d for d in acts if isinstance(d, Stop | Move)}
         self.nominations = {(d.workload_id, d.index): d.placement for d in acts if isinstance(d, Nominate)}
-        touched = {d.workload_id: None for d in acts}
-        self.pods = {(w.id, p.index): (w, p) for name in touched if (w := self.workloads.get(name)) for p in w.pods}
+        self.touched = [w for name in dict.fromkeys(d.workload_id for d in acts) if (w := self.workloads.get(name))]
+        self.pods = {(w.id, p.index): (w, p) for w in self.touched for p in w.pods}
         """Pods of the workloads that the plan does something with."""
-        self.later = self._later() if acts else []
+        self.later = {key: (w, p, place) for key, (w, p) in self.pods.items() if (place := self._place_later(w, p))}
+        """Those of them that hold a place once everything that is being released is gone."""
 
     def references(self) -> list[str]:
         """Decisions are about pods that are there, in a state that allows them, and each at most once."""
@@ -75,77 +81,64 @@ class _World:
         for key in self.stopped:
             if key not in self.pods or self.pods[key][1].state not in RUNS:
                 found.append(f"pod {key} is stopped and did not run")
-        starts = sum(isinstance(d, Start) for d in self.plan.decisions)
+        starts = sum(isinstance(d, Start) for d in self.plan.acts)
         if starts != len(self.starts):
             found.append("a pod is started twice")
         return found
 
-    def _now(self) -> list[Holder]:
-        """Who physically holds a place when the plan is carried out: what runs, what is stopping, what starts."""
-        holding = [(w, p, p.placement) for w in self.snapshot.workloads for p in w.pods if p.placement and p.state in HOLDING]
-        starting = [(*self.pods[key], d.placement) for key, d in self.starts.items() if key in self.pods]
-        return holding + starting
-
-    def _later(self) -> list[Holder]:
-        """Who holds a place once everything that is being released is gone, nominated ones included."""
-        touched = {key[0] for key in (*self.starts, *self.stopped, *self.nominations)}
-        return [
-            (w, p, place) for w in self.snapshot.workloads for p in w.pods if (place := self._place_later(w, p, touched=w.id in touched))
-        ]
-
-    def _place_later(self, workload: Workload, pod: Pod, *, touched: bool) -> Placement | None:
-        nominated = pod.nominated
-        if touched:
-            key = (workload.id, pod.index)
-            start, stop = self.starts.get(key), self.stopped.get(key)
-            if start:
-                return start.placement
-            if isinstance(stop, Move):
-                return stop.placement
-            if stop and pod.state in RUNS:
-                return None
-            nominated = self.nominations.get(key, nominated)
-        if workload.phase is not Phase.ACTIVE:
+    def _place_later(self, workload: Workload, pod: Pod) -> Placement | None:
+        key = (workload.id, pod.index)
+        start, stop = self.starts.get(key), self.stopped.get(key)
+        if start:
+            return start.placement
+        if isinstance(stop, Move):
+            return stop.placement
+        if stop and pod.state in RUNS:
             return None
-        if pod.state in RUNS:
-            return pod.placement
-        return nominated if pod.state in (PodState.PENDING, PodState.RELEASING) else None
+        return place_later(workload, pod, self.nominations.get(key, pod.nominated))
 
     def nodes(self) -> list[str]:
         """No device above 1000, none both whole and shared, CPU and memory within the node, on every node the plan touches."""
         touched = {d.placement.node for d in (*self.starts.values(), *self.stopped.values()) if isinstance(d, Start | Move)}
         touched |= {place.node for place in self.nominations.values() if place}
-        if not touched:
-            return []
+        starting: dict[str, dict[Key, Holder]] = {name: {} for name in touched}
+        for key, start in self.starts.items():
+            if key in self.pods:
+                starting[start.placement.node][key] = (*self.pods[key], start.placement)
+        coming: dict[str, dict[Key, Holder]] = {name: {} for name in touched}
+        for key, holder in self.later.items():
+            if holder[2].node in touched:
+                coming[holder[2].node][key] = holder
         found = []
-        for name, holders in (("now", self._now()), ("later", self.later)):
-            by_node: dict[str, list[Holder]] = {node: [] for node in touched}
-            for holder in holders:
-                if holder[2].node in by_node:
-                    by_node[holder[2].node].append(holder)
-            for node in self.snapshot.nodes:
-                if node.name in by_node:
-                    found += [f"{problem} ({name})" for problem in _overfull(node, by_node[node.name])]
-        return found + [f"there is no node {name}" for name in touched - {n.name for n in self.snapshot.nodes}]
+        for name in sorted(touched):
+            node = self.books.nodes.get(name)
+            if node is None:
+                found.append(f"there is no node {name}")
+                continue
+            now = [*self.books.now.get(name, {}).values(), *starting[name].values()]
+            stays = [holder for key, holder in self.books.later.get(name, {}).items() if key not in self.pods]
+            for when, holders in (("now", now), ("later", [*stays, *coming[name].values()])):
+                found += [f"{problem} ({when})" for problem in overfull(node, holders)]
+        return found
 
     def quotas(self) -> list[str]:
         """Allocated <= limit and non-preemptible <= quota at every level, for whoever got more by this plan."""
-        if not self.starts:
+        names = dict.fromkeys(self.workloads[key[0]].project for key in self.starts if key[0] in self.workloads)
+        gained = {id(a): (a, b) for n in names if n in self.books.later_accounts
+                  for a, b in zip(self.books.later_accounts[n].path, self.books.running[n].path, strict=True)}  # fmt: skip
+        if not gained:
             return []
-        running = [(w, p, p.placement) for w in self.snapshot.workloads if w.phase is Phase.ACTIVE for p in w.pods if p.state in RUNS]
-        before = _charged(self.snapshot, [(w, p, placement) for w, p, placement in running if placement])
+        before = [holder for w in self.touched for p in w.pods if (holder := holder_later(w, p))]
+        charge(self.books.later_accounts, before, -1)
+        charge(self.books.later_accounts, self.later.values(), 1)
         found = []
-        for name, account in _charged(self.snapshot, self.later).items():
-            old = before[name]
+        for account, old in gained.values():
+            name = f"{'department' if account.is_department else 'project'} {account.name}"
             for r in RESOURCES:
-                over = _over(name, account, r, allocated_before=old.allocated[r], fixed_before=old.fixed[r])
-                if over and self._gained(account):
-                    found += over
+                found += _over(name, account, r, allocated_before=old.allocated[r], fixed_before=old.fixed[r])
+        charge(self.books.later_accounts, self.later.values(), -1)
+        charge(self.books.later_accounts, before, 1)
         return found
-
-    def _gained(self, account: Account) -> bool:
-        names = {account.name} if not account.is_department else {child.name for child in account.children}
-        return any(self.workloads[key[0]].project in names for key in self.starts if key[0] in self.workloads)
 
     def stops(self) -> list[str]:
         """Nothing non-preemptible is stopped but by its own limits or as a broken gang; no stop without a beneficiary that gains."""
@@ -165,15 +158,13 @@ class _World:
 
     def gangs(self) -> list[str]:
         """No gang is partly started, none loses its minimum and keeps a part."""
-        touched = {key[0] for key in (*self.starts, *self.stopped)}
-        places = {(w.id, p.index) for w, p, _ in self.later if w.id in touched}
+        changed_ones = {key[0] for key in (*self.starts, *self.stopped)}
         found = []
-        for workload_id in touched:
-            workload = self.workloads.get(workload_id)
-            if workload is None:
+        for workload in self.touched:
+            if workload.id not in changed_ones:
                 continue
             done = sum(p.state is PodState.SUCCEEDED for p in workload.pods)
-            runs = sum((workload_id, p.index) in places for p in workload.pods)
+            runs = sum((workload.id, p.index) in self.later for p in workload.pods)
             before = sum(p.state in RUNS for p in workload.pods)
             was_short = before + done < workload.min_pods
             if runs > 0 and runs + done < workload.min_pods and not (was_short and runs <= before):
@@ -182,47 +173,12 @@ class _World:
 
     def holds(self) -> list[str]:
         """Who waits with less than his minimum has exactly one Hold; who starts has none."""
-        counted: dict[str, int] = {}
-        for decision in self.plan.decisions:
-            if isinstance(decision, Hold):
-                counted[decision.workload_id] = counted.get(decision.workload_id, 0) + 1
-        found = [f"{workload_id} has {count} holds" for workload_id, count in counted.items() if count > 1]
+        found = []
+        told = told_of(self.plan)
+        if not isinstance(self.plan.holds, Holds) and len(told) < len(self.plan.holds):
+            counts = Counter(hold.workload_id for hold in self.plan.holds)
+            found += [f"{workload_id} has {count} holds" for workload_id, count in counts.items() if count > 1]
         starts = {key[0] for key in self.starts}
-        found += [f"{workload_id} starts and holds" for workload_id in counted if workload_id in starts]
-        for workload in self.snapshot.workloads:
-            if workload.id in counted or workload.phase is not Phase.ACTIVE or workload.id in starts:
-                continue
-            if workload.pods and all(p.state is PodState.PENDING for p in workload.pods):
-                found.append(f"{workload.name} waits without a reason")
-        return found
-
-
-def _charged(snapshot: Snapshot, holders: list[Holder]) -> dict[str, Account]:
-    """What every project and department holds, by name."""
-    projects, top = accounts.build(snapshot.departments, snapshot.projects)
-    for workload, pod, placement in holders:
-        if workload.project in projects:
-            projects[workload.project].charge(held(pod.request, placement), not workload.preemptible, 1)
-    return {**{f"department {a.name}": a for a in top if a.is_department}, **{f"project {n}": a for n, a in projects.items()}}
-
-
-def _overfull(node: Node, holders: list[Holder]) -> list[str]:
-    name = node.name
-    whole = cpu = memory = 0
-    groups: dict[str, int] = {}
-    for _, pod, placement in holders:
-        whole += placement.whole
-        cpu += pod.request.cpu_millis
-        memory += pod.request.memory_mib
-        for share in placement.shares:
-            groups[share.group] = groups.get(share.group, 0) + share.millis
-    found = [f"shared GPU {group} on {name} holds {used} thousandths" for group, used in groups.items() if used > WHOLE_GPU]
-    if whole + len(groups) > node.gpus:
-        found.append(f"{name} has {node.gpus} GPUs, {whole} are held whole and {len(groups)} shared")
-    if cpu > node.cpu_millis - node.foreign.cpu_millis:
-        found.append(f"{name} has {node.cpu_millis} CPU millis, {cpu} are held")
-    if memory > node.memory_mib - node.foreign.memory_mib:
-        found.append(f"{name} has {node.memory_mib} MiB, {memory} are held")
-    if node.max_pods is not None and len(holders) > node.max_pods:
-        found.append(f"{name} takes {node.max_pods} pods, {len(holders)} are there")
-    return found
+        found += [f"{workload_id} starts and holds" for workload_id in starts & told.keys()]
+        untold = self.books.waiting - told.keys() - starts
+        return found + [f"{self.workloads[workload_id].name} waits without a reason" for workload_id in sorted(untold)]

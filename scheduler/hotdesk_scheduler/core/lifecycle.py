@@ -244,28 +244,6 @@ def _idle_limit(workload: Workload, project: Project | None) -> float | None:
     return project.idle_limit_preemptible_s if workload.preemptible else project.idle_limit_interactive_s
 
 
-def next_wakeup(snapshot: Snapshot, policy: Policy, now: float) -> float | None:
-    """The earliest time after now at which something is due although nothing changes; None if there is no such time."""
-    projects = {project.name: project for project in snapshot.projects}
-    workloads: Iterable[Workload] = snapshot.workloads
-    if not policy.min_runtime_s and not policy.preemption_delay_s:
-        workloads = (w for w in workloads if not is_quiet(w, projects.get(w.project)))
-    times = (t for w in workloads for t in _times(w, projects.get(w.project), policy, now) if t > now)
-    return min((*times, *_next_reservation(snapshot, policy, now)), default=None)
-
-
-def _next_reservation(snapshot: Snapshot, policy: Policy, now: float) -> Iterator[float]:
-    """When the next that waits has waited so long that nodes are kept for it."""
-    after = policy.reserve_after_s
-    if after is None:
-        return
-    for workload in snapshot.workloads:
-        for pod in workload.pods:
-            if pod.state is PodState.PENDING and (pod.ended_at or workload.created_at) + after > now and workload.phase is Phase.ACTIVE:
-                yield waited_long_at(workload, policy) or now
-                break
-
-
 def waited_long_at(workload: Workload, policy: Policy) -> float | None:
     """When it has waited for so long that nodes are kept for it (since it was submitted, or since it ran last); None: they never are."""
     if policy.reserve_after_s is None:
@@ -274,11 +252,14 @@ def waited_long_at(workload: Workload, policy: Policy) -> float | None:
     return max(waits_since + policy.reserve_after_s, workload.created_at + policy.preemption_delay_s)
 
 
-def _times(workload: Workload, project: Project | None, policy: Policy, now: float) -> Iterator[float]:
+def times(workload: Workload, project: Project | None, policy: Policy) -> Iterator[float]:
+    """When something is due for it although nothing changes: ends and limits in time, retries, and when nodes are kept for it."""
     if workload.phase is not Phase.ACTIVE:
-        if (expires := _expires_at(workload, now)) != float("inf"):
+        if workload.finished_at is not None and (expires := _expires_at(workload, workload.finished_at)) != float("inf"):
             yield expires
         return
+    if any(pod.state is PodState.PENDING for pod in workload.pods) and (at := waited_long_at(workload, policy)) is not None:
+        yield at
     for pod in workload.pods:
         if pod.state is PodState.FAILED:
             yield retry_at(workload, pod)

@@ -7,6 +7,7 @@ whenever that is.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import overload
@@ -14,9 +15,9 @@ from typing import overload
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.advice import Advice
 from hotdesk_scheduler.core.order import Line
-from hotdesk_scheduler.core.plan import Hold
+from hotdesk_scheduler.core.plan import Hold, Plan
 from hotdesk_scheduler.core.reasons import Reason
-from hotdesk_scheduler.core.requests import Queue, Request
+from hotdesk_scheduler.core.requests import Queue, Request, by_key
 
 Asked = tuple[str, int, bool]
 """Project, shape, whether it may evict: who agrees in these is told the same."""
@@ -49,7 +50,7 @@ def frozen(by_project: Mapping[str, Queue]) -> dict[str, Queue]:
 
 
 class Holds(Sequence[Hold]):
-    """All holds in the order of the queue, as a tuple would be; `reasons` are to be had without that order.
+    """All holds in the order of the queue, as a tuple would be; what is `told` is to be had without that order.
 
     `more` adds to what some are told, by workload, what is not told to all like them.
     """
@@ -75,6 +76,7 @@ class Holds(Sequence[Hold]):
         self._last = last
         self._started = started
         self._all: tuple[Hold, ...] | None = None
+        self._by_id: dict[str, Told] | None = None
 
     def _not_waiting(self, request: Request) -> bool:
         return (request.workload.id, request.pods[0].index) in self._absent
@@ -104,12 +106,41 @@ class Holds(Sequence[Hold]):
                 yield workload_id, self._told_to(request)
         yield from (entry for entry in self._last if entry[0] not in seen)
 
-    def reasons(self) -> Iterator[tuple[str, Reason]]:
-        """(workload id, reason) of each hold, in no particular order."""
+    @property
+    def counted(self) -> tuple[Hold, ...] | None:
+        """All in the order of the queue if somebody has looked at it; None if not."""
+        return self._all
+
+    def told(self) -> Mapping[str, Told]:
+        """What each is told, by workload, in no particular order. No place is counted for it."""
+        if self._by_id is None:
+            self._by_id = self._told_by_id()
+        return self._by_id
+
+    def _told_by_id(self) -> dict[str, Told]:
         if self._all is not None:
-            return ((hold.workload_id, hold.reason) for hold in self._all)
-        anyhow = (r for queue in self._queues.values() for group in queue.groups.values() for r in group if not self._not_waiting(r))
-        return ((workload_id, told.reason) for workload_id, told in self._once(anyhow))
+            return {hold.workload_id: Told(hold.reason, hold.helps) for hold in self._all}
+        found: dict[str, Told] = {}
+        surplus: list[Request] = []
+        for name, queue in self._queues.items():
+            for group in queue.groups.values():
+                if group[0].surplus:
+                    surplus += group
+                    continue
+                waiting = [request for request in group if not self._not_waiting(request)] if self._absent else group
+                young = bisect_left(waiting, True, key=lambda request: not self._may_evict(request))
+                for part in (waiting[:young], waiting[young:]):
+                    if part:
+                        told = self._told[name, part[0].shape, self._may_evict(part[0])]
+                        found.update(dict.fromkeys([request.workload.id for request in part], told))
+        for request in sorted(surplus, key=by_key):
+            if not self._not_waiting(request) and request.workload.id not in found:
+                found[request.workload.id] = self._told[request.account.name, request.shape, self._may_evict(request)]
+        found.update({workload_id: more(found[workload_id]) for workload_id, more in self._more.items() if workload_id in found})
+        found.update(self._first)
+        for workload_id in self._started:
+            found.pop(workload_id, None)
+        return {**{workload_id: told for workload_id, told in self._last if workload_id not in self._started}, **found}
 
     def _counted(self) -> tuple[Hold, ...]:
         if self._all is None:
@@ -139,3 +170,9 @@ class Holds(Sequence[Hold]):
 
     def __repr__(self) -> str:
         return repr(self._counted())
+
+
+def told_of(plan: Plan) -> Mapping[str, Told]:
+    """What a plan tells those who wait, by workload, without counting their places."""
+    holds = plan.holds
+    return holds.told() if isinstance(holds, Holds) else {hold.workload_id: Told(hold.reason, hold.helps) for hold in holds}

@@ -1,15 +1,17 @@
 """What is kept from one cycle to the next, so that a small change costs little.
 
 A plan is exactly that of a start from nothing, whatever is remembered: what the last cycle decided is taken back, workloads that are
-not the same values as before are taken out and in, and the rest stands as it did. Where nodes, projects or settings differ in what
-much depends on, everything is built anew.
+not the same values as before are taken out and in, and the rest stands as it did. Where nodes or settings differ, or projects in more
+than what they are entitled to, everything is built anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_
+from itertools import compress
+from operator import is_, is_not
 
+from hotdesk_scheduler.core import accounts
 from hotdesk_scheduler.core.allocate import honour_nominations
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import Policy, Snapshot, Workload
@@ -24,6 +26,11 @@ class Memory:
 
     def __init__(self) -> None:
         self._kept: tuple[Ledger, Requests] | None = None
+
+    @property
+    def kept(self) -> tuple[Ledger, Requests] | None:
+        """Working copy and queues after the last cycle: another value after each, None while one is going on."""
+        return self._kept
 
     def forget(self) -> None:
         """Start from nothing next time."""
@@ -48,15 +55,17 @@ class Memory:
 
 
 def _is_alike(ledger: Ledger, snapshot: Snapshot, policy: Policy) -> bool:
-    """Whether only workloads differ, and what is taken anew in every cycle."""
+    """Whether only workloads differ, what projects are entitled to, and what is taken anew in every cycle."""
     before = ledger.snapshot
-    same_accounts = before.projects == snapshot.projects and before.departments == snapshot.departments
+    same_accounts = accounts.same_tree(before.projects, snapshot.projects) and accounts.same_tree(before.departments, snapshot.departments)
     return same_accounts and before.nodes == snapshot.nodes and ledger.policy == policy
 
 
 def _catch_up(ledger: Ledger, requests: Requests, changes: tuple[list[Workload], list[Workload]], snapshot: Snapshot, now: float) -> None:
     requests.close_cycle()
     ledger.close_cycle()
+    if ledger.snapshot.projects != snapshot.projects or ledger.snapshot.departments != snapshot.departments:
+        accounts.entitle(ledger.top, snapshot.departments, snapshot.projects)
     gone, new = changes
     for workload in gone:
         requests.take_out(workload)
@@ -76,5 +85,8 @@ def changed(old: Sequence[Workload], new: Sequence[Workload]) -> tuple[list[Work
     same = list(map(is_, reversed(old[start:]), reversed(new[start:])))
     end = same.index(False) if False in same else len(same)
     old, new = old[start : len(old) - end], new[start : len(new) - end]
+    if len(old) == len(new):  # mostly what is another value is still in its place
+        other = list(map(is_not, old, new))
+        old, new = list(compress(old, other)), list(compress(new, other))
     there, before = {id(workload) for workload in new}, {id(workload) for workload in old}
     return [w for w in old if id(w) not in there], [w for w in new if id(w) not in before]

@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotdesk_scheduler.core import limits, stops
-from hotdesk_scheduler.core.choice import Search, Tally, Units
+from hotdesk_scheduler.core.choice import Loser, Search, Tally, Units, may_go
 from hotdesk_scheduler.core.greedy import choose
 from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import PodRequest
+from hotdesk_scheduler.core.offers import Offers
 from hotdesk_scheduler.core.requests import Request, Requests
 from hotdesk_scheduler.core.turns import take_turns
 from hotdesk_scheduler.core.victims import Pools, Unit
@@ -60,6 +62,7 @@ def _preempt_for(ledger: Ledger, request: Request, pools: Pools) -> bool:
         return False
     search, chosen = found
     stops.commit_preempt(search, chosen)
+    pools.stopped_for(request.workload)
     pools.skip_gone({request.account.name})
     return True
 
@@ -71,20 +74,26 @@ def victims_for(ledger: Ledger, request: Request, pools: Pools) -> tuple[Search,
     if limits.over_fixed_quota(request) is not None:
         return None
     search = Search(ledger, request, PreemptRules(request))
-    chosen = choose(search, _units(search, pools, protect=True), may_move=False)
+    search.losers = [_loser(search, pools)]
+    chosen = choose(search, _units(search, pools), may_move=False)
     if chosen is None and ledger.policy.min_runtime_s:
+        search.losers = ()
         stops.note_protection(ledger, request, choose(search, _units(search, pools, protect=False), may_move=False))
     return (search, chosen) if chosen else None
 
 
-def _units(search: Search, pools: Pools, *, protect: bool) -> Iterator[Unit]:
-    request, ledger = search.request, search.ledger
-    everywhere = request.eligible.allowed is None
-    for unit in pools.of(request.account.name):
-        if unit.workload.priority >= request.workload.priority or not any(unit.amount[r] for r in request.asked):
-            continue
-        if not everywhere and not any(seat.spot.order in request.eligible for seat in unit.seats):
-            continue
-        if protect and unit.protected_until(ledger) is not None:
-            continue
-        yield unit
+def _units(search: Search, pools: Pools, *, protect: bool = True) -> Iterator[Unit]:
+    units = pools.of(search.request.account.name, below=search.request.workload.priority)
+    return (unit for unit in units if may_go(search, unit, protect=protect))
+
+
+def _loser(search: Search, pools: Pools) -> Loser:
+    name, priority, asked = search.request.account.name, search.request.workload.priority, search.request.asked
+
+    def offers(request: PodRequest) -> Offers:
+        def less_important(unit: Unit) -> bool:
+            return unit.workload.priority < priority and may_go(search, unit)
+
+        return pools.offers.of(name, request, search.request.eligible, less_important, (asked, priority))
+
+    return Loser(offers, pools.has_started(name))

@@ -14,9 +14,11 @@ from collections.abc import Iterator
 
 from hotdesk_scheduler.core import limits, stops
 from hotdesk_scheduler.core.accounts import Account
-from hotdesk_scheduler.core.choice import Search, Tally, Units, larger
+from hotdesk_scheduler.core.choice import Loser, Search, Tally, Units, larger, may_go
 from hotdesk_scheduler.core.greedy import choose
 from hotdesk_scheduler.core.ledger import Ledger
+from hotdesk_scheduler.core.model import PodRequest
+from hotdesk_scheduler.core.offers import Offers
 from hotdesk_scheduler.core.order import ratio
 from hotdesk_scheduler.core.quantities import GPU, UNLIMITED
 from hotdesk_scheduler.core.requests import Request, Requests
@@ -38,6 +40,7 @@ class ReclaimRules:
         self.request = request
         self.account = request.account
         self._badness: dict[str, tuple[int, ...]] = {}
+        self._paths: dict[str, tuple[Account, ...]] = {}
 
     def may_ask(self) -> bool:
         """Within its allocatable share with the request; non-preemptible within quota."""
@@ -123,25 +126,29 @@ class ReclaimRules:
         return all(holds[r] >= account.quota[r] or holds[r] == account.allocated[r] for r in asked if account.quota[r] < UNLIMITED)
 
     def pushes(self, units: Units) -> bool:
-        after: dict[int, tuple[Account, list[int]]] = {}
-        for unit in units:
-            _, theirs = branches(self.account, unit.account)
-            for account in _path(unit.account, theirs):
-                _, sums = after.setdefault(id(account), (account, list(account.allocated)))
-                for r in range(3):
-                    sums[r] -= unit.amount[r]
-        return any(
-            sums[r] < account.share[r] < UNLIMITED and sums[r] < account.allocated[r]
-            for account, sums in after.values()
-            for r in self.request.asked
-        )
+        """Asked of every set that is looked at."""
+        for r in self.request.asked:
+            freed: dict[int, int] = {}
+            for unit in units:
+                amount = unit.amount[r]
+                for account in self._losing(unit.account) if amount else ():
+                    freed[id(account)] = back = freed.get(id(account), 0) + amount
+                    if account.allocated[r] - back < account.share[r] < UNLIMITED:
+                        return True
+        return False
+
+    def _losing(self, project: Account) -> tuple[Account, ...]:
+        """The accounts from a victim's project up to where the branches part."""
+        found = self._paths.get(project.name)
+        if found is None:
+            found = self._paths[project.name] = _path(project, branches(self.account, project)[1])
+        return found
 
     def badness(self, unit: Unit) -> tuple[int, ...]:
         """Most over-served first, where the branches part, then below; ties: the younger pays."""
         name = unit.account.name
         if name not in self._badness:
-            _, theirs = branches(self.account, unit.account)
-            over = tuple(-self._over(account) for account in reversed(_path(unit.account, theirs)))
+            over = tuple(-self._over(account) for account in reversed(self._losing(unit.account)))
             self._badness[name] = (*over, *([0] * (2 - len(over))), -unit.account.seniority)
         return self._badness[name]
 
@@ -165,6 +172,7 @@ def _reclaim_for(ledger: Ledger, request: Request, pools: Pools) -> bool:
         return False
     search, chosen = found
     stops.commit_reclaim(search, chosen)
+    pools.stopped_for(request.workload)
     pools.skip_gone({unit.account.name for unit in chosen})
     return True
 
@@ -178,8 +186,10 @@ def victims_for(ledger: Ledger, request: Request, pools: Pools) -> tuple[Search,
     if not losers or not _enough_could_go(ledger, request, rules, losers=losers, pools=pools):
         return None
     search = Search(ledger, request, rules)
-    chosen = choose(search, _units(search, losers, pools, protect=True), may_move=not request.surplus)
+    search.losers = [_loser(search, account, pools) for account in losers]
+    chosen = choose(search, _units(search, losers, pools), may_move=not request.surplus)
     if chosen is None and ledger.policy.min_runtime_s:
+        search.losers = ()
         stops.note_protection(ledger, request, choose(search, _units(search, losers, pools, protect=False), may_move=False))
     return (search, chosen) if chosen else None
 
@@ -195,27 +205,20 @@ def _losers(ledger: Ledger, request: Request, rules: ReclaimRules, pools: Pools)
     return [account for _, account in sorted(found, key=lambda entry: entry[0])]
 
 
-def _units(search: Search, losers: list[Account], pools: Pools, *, protect: bool) -> Iterator[Unit]:
-    """Their units in order of preference: on nodes the request may use, holding something it asks for, not protected."""
-    request, ledger = search.request, search.ledger
-    everywhere = request.eligible.allowed is None
+def _units(search: Search, losers: list[Account], pools: Pools, *, protect: bool = True) -> Iterator[Unit]:
+    """Their units in order of preference."""
     for account in losers:
         for unit in pools.of(account.name):
-            if not _holds_any(unit, request.asked):
-                continue
-            if not everywhere and not any(seat.spot.order in request.eligible for seat in unit.seats):
-                continue
-            if protect and unit.protected_until(ledger) is not None:
-                continue
-            yield unit
+            if may_go(search, unit, protect=protect):
+                yield unit
 
 
-def _holds_any(unit: Unit, resources: tuple[int, ...]) -> bool:
-    amount = unit.amount
-    for r in resources:  # noqa: SIM110  # asked of every possible victim of every request: a generator here costs a third of it
-        if amount[r]:
-            return True
-    return False
+def _loser(search: Search, account: Account, pools: Pools) -> Loser:
+    def offers(request: PodRequest) -> Offers:
+        asked, eligible = search.request.asked, search.request.eligible
+        return pools.offers.of(account.name, request, eligible, lambda unit: may_go(search, unit), asked)
+
+    return Loser(offers, pools.has_started(account.name))
 
 
 def _enough_could_go(ledger: Ledger, request: Request, rules: ReclaimRules, *, losers: list[Account], pools: Pools) -> bool:

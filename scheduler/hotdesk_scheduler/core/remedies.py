@@ -202,13 +202,27 @@ class Remedies:
 
     def _raising(self, request: Request) -> Iterator[Advice]:
         """Quotas and limits that stand in the way, raised to what is needed."""
+        with self._lowered_again(request):
+            steps = self._raised(request)
+            alone = bool(steps) and self.starts(request)
+            ended = self.ending(request) if steps and not alone else None
+        if alone:
+            yield steps
+        elif ended and (less := self._raised_without(request, ended)):
+            yield (*less, ended)
+
+    def _raised_without(self, request: Request, ended: Help) -> Advice:
+        """What has to be raised once this work has ended."""
+        gone = [self.ledger.workloads[id_] for id_, _, _ in ended.workloads]
+        with self._taken_back(), self._lowered_again(request):
+            for workload in gone:
+                self._end(workload)
+            return self._raised(request)
+
+    @contextmanager
+    def _lowered_again(self, request: Request) -> Iterator[None]:
         kept = [(account, list(account.quota), list(account.limit)) for account in request.account.path]
-        steps = self._raised(request)
-        if steps:
-            if self.starts(request):
-                yield steps
-            elif ended := self.ending(request):
-                yield (*steps, ended)
+        yield
         for account, quota, limit in kept:
             account.quota[:], account.limit[:] = quota, limit
 

@@ -1,8 +1,9 @@
 """Reservations: who has waited long within his fair share gets nodes kept for him, so that big jobs do not starve behind small ones.
 
 The theory: the nodes that free up soonest (`soonest`) are kept. Smaller preemptible work may start there, behind the reservation, and
-gives way as soon as that is enough (`give_way`); everything else that comes after it stays off. What ran there before is left alone.
-Nothing is remembered between cycles: who waits, since when, and what started since then say it all.
+gives way as soon as that is enough (`give_way`); everything else that comes after it stays off. What ran there before is left alone,
+and who gave way once fills in no more: many that wait long would stop it one after the other.
+Nothing is remembered between cycles: who waits, since when, what started since then and why it stopped before say it all.
 
     8 GPUs; A waits with T8 for an hour; small trains of one GPU come and go  ->  nobody who came later is in the way for ever:
     once all that runs started behind the reservation, it gives way together and T8 starts
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.allocate import fit
@@ -23,7 +25,8 @@ from hotdesk_scheduler.core.eligible import Eligible
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.lifecycle import waited_long_at
 from hotdesk_scheduler.core.model import WHOLE_GPU, Workload
-from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus
+from hotdesk_scheduler.core.quantities import GPU, NOTHING, Vector, plus, total
+from hotdesk_scheduler.core.reasons import ReasonCode
 from hotdesk_scheduler.core.requests import Kept, Request, Requests, Walk, is_placed
 from hotdesk_scheduler.core.rooms import NOW
 from hotdesk_scheduler.core.soonest import Outlook, apart, behind, seats_since, size_of
@@ -52,16 +55,17 @@ class Reservation:
     def gives_way(self, workload: Workload, size: int, *, surplus: bool) -> bool:
         """Whether it may fill in behind: surplus pods, and what is smaller (of equals, the younger) and not before it in its project.
 
-        Smaller gives way to larger, so two that are both kept places never stop each other in turns.
+        Smaller gives way to larger, so two that are both kept places never stop each other in turns; and once is enough.
         """
         mine = self.request.workload
         if not workload.preemptible or workload.id == mine.id:
             return False
         if surplus:
-            return True
+            return not gave_way(workload)
         if size > self.size or comes_before(workload, mine):
             return False
-        return size < self.size or (workload.created_at, workload.name) > (mine.created_at, mine.name)
+        smaller = size < self.size or (workload.created_at, workload.name) > (mine.created_at, mine.name)
+        return smaller and not gave_way(workload)
 
     def keeps_out(self, other: Request, size: int) -> bool:
         """Whether other work may not start on these nodes: what would not give way, and has no better right."""
@@ -71,6 +75,14 @@ class Reservation:
         if comes_before(theirs, mine) and not other.surplus:
             return False
         return self.within_quota or theirs.project == mine.project or not _within_quota(other)
+
+
+def gave_way(workload: Workload) -> bool:
+    """Whether it filled in and gave way before: it does neither again, or it would be stopped for each of many that wait long."""
+    if len(workload.pods) > 1:
+        return any(pod.stop_reason is not None and pod.stop_reason.code is ReasonCode.GAVE_WAY for pod in workload.pods)
+    reason = workload.pods[0].stop_reason  # mostly; asked of all that waits or runs, for each that has waited long
+    return reason is not None and reason.code is ReasonCode.GAVE_WAY
 
 
 def comes_before(first: Workload, second: Workload) -> bool:
@@ -90,7 +102,9 @@ def reserve(ledger: Ledger, requests: Requests) -> list[Reservation]:
     outlook = Outlook(ledger, young)
     found: list[Reservation] = []
     for one in sorted(due, key=lambda one: (-one.size, one.request.workload.created_at, one.request.workload.name)):
-        leaving = frozenset(id(seat) for unit in behind(ledger, young, one) for seat in unit.seats)
+        gone = [seat for unit in behind(ledger, young, one) for seat in unit.seats]
+        one.within_quota = one.within_quota and _ends_within_quota(one.request, gone)
+        leaving = frozenset(id(seat) for seat in gone)
         taken = frozenset[int]().union(*(larger.nodes for larger in found if larger.keeps_out(one.request, one.size)))
         kept = outlook.soonest(one.request, one.since, leaving, taken)
         if kept:
@@ -160,6 +174,13 @@ def _within_share(request: Request, since: float, after: _After, charged: Vector
     return Reservation(request, since, size_of(request.workload, after.smallest_gpu_mib), within, spare)
 
 
+def _ends_within_quota(request: Request, gone: list[Seat]) -> bool:
+    """Counting what its project runs and would not give way: that is quota used, and others have a better right to theirs."""
+    left = sum(seat.amount[GPU] for seat in gone if seat.workload.project == request.workload.project)
+    path = request.account.path
+    return all(a.allocated[GPU] - left + request.ask[GPU] <= a.quota[GPU] + _lent(a, request.account, GPU, quota=True) for a in path)
+
+
 def _lent(department: Account, project: Account, resource: int, *, quota: bool) -> int:
     """What the department's other projects hold preemptibly beyond their shares (or their quotas)."""
     lent = 0
@@ -170,6 +191,10 @@ def _lent(department: Account, project: Account, resource: int, *, quota: bool) 
     return lent
 
 
+_Held = tuple[Workload, Vector, Vector, int, bool]
+"""Of one workload: what all of it holds, what its surplus does, its size, and whether it would give way."""
+
+
 class _After:
     """What projects run that comes after one of their requests. Mostly nothing does, which is told by who is youngest and least."""
 
@@ -177,9 +202,10 @@ class _After:
         self.smallest_gpu_mib = ledger.smallest_gpu_mib
         self._ledger = ledger
         self._seats: dict[str, dict[str, list[Seat]]] | None = None
+        self._held: dict[str, list[_Held]] = {}
 
-    def _of_project(self, project: str) -> dict[str, list[Seat]]:
-        """What it runs, or keeps a place for, by workload."""
+    def _of_project(self, project: str) -> list[_Held]:
+        """What it runs, or keeps a place for."""
         if self._seats is None:
             self._seats = {}
             self._ledger.tighten_bounds()
@@ -187,7 +213,14 @@ class _After:
                 for seat in table.values():
                     if seat.rooms != NOW:
                         self._seats.setdefault(seat.workload.project, {}).setdefault(seat.workload.id, []).append(seat)
-        return self._seats.get(project, {})
+        if project not in self._held:
+            self._held[project] = [self._held_by(seats) for seats in self._seats.get(project, {}).values()]
+        return self._held[project]
+
+    def _held_by(self, seats: list[Seat]) -> _Held:
+        workload, surplus = seats[0].workload, apart(seats)[1]
+        leaves = workload.preemptible and not gave_way(workload)
+        return workload, _sum(seats), _sum(surplus) if surplus else NOTHING, size_of(workload, self.smallest_gpu_mib), leaves
 
     def _is_last(self, mine: Workload) -> bool:
         """Whether the project runs nothing younger, nothing of lower priority, and nothing elastic."""
@@ -199,28 +232,22 @@ class _After:
         mine = request.workload
         if self._is_last(mine):
             return NOTHING, NOTHING, NOTHING
-        every, fixed, leaving = [0, 0, 0], [0, 0, 0], [0, 0, 0]
+        every, fixed, leaving = NOTHING, NOTHING, NOTHING
         size = size_of(mine, self.smallest_gpu_mib)
-        for seats in self._of_project(mine.project).values():
-            other = seats[0].workload
-            if other.id == mine.id:
+        for other, whole, surplus, theirs, leaves in self._of_project(mine.project):
+            after = surplus if comes_before(other, mine) else whole
+            if after is NOTHING or other.id == mine.id:
                 continue
-            surplus = apart(seats)[1]
-            after = surplus if comes_before(other, mine) else seats
-            _add(every, after)
+            every = plus(every, after)
             if not other.preemptible:
-                _add(fixed, after)
-            elif after:
-                _add(leaving, after if size_of(other, self.smallest_gpu_mib) <= size else surplus)
-        return (every[0], every[1], every[2]), (fixed[0], fixed[1], fixed[2]), (leaving[0], leaving[1], leaving[2])
+                fixed = plus(fixed, after)
+            elif leaves:
+                leaving = plus(leaving, after if theirs <= size else surplus)
+        return every, fixed, leaving
 
 
-def _add(sums: list[int], seats: list[Seat]) -> None:
-    for seat in seats:
-        gpu, cpu, memory = seat.amount
-        sums[0] += gpu
-        sums[1] += cpu
-        sums[2] += memory
+def _sum(seats: list[Seat]) -> Vector:
+    return seats[0].amount if len(seats) == 1 else total([seat.amount for seat in seats])
 
 
 def _within_quota(request: Request) -> bool:
@@ -242,7 +269,7 @@ def _keep_out(ledger: Ledger, requests: Requests, reservations: list[Reservation
     for queue in requests.by_project.values():
         for request in queue:
             size = size_of(request.workload, ledger.smallest_gpu_mib)
-            if request.workload.preemptible and (request.surplus or size < least):
+            if request.workload.preemptible and (request.surplus or size < least) and not gave_way(request.workload):
                 continue
             larger = reservations[: place.get(request.workload.id)]
             keeping, nodes = _kept_from(request, size, larger, everywhere)
@@ -286,7 +313,7 @@ def hold_back(requests: Requests, reservations: list[Reservation]) -> None:
         first = next((one.request for one in sorted(reservations, key=_place) if one.request.account.name == name), None)
         others = [one for one in reservations if one.request.account.name != name and one.within_quota]
         kept = frozenset[int]().union(*(one.nodes for one in others))
-        for request in queue if first or kept else ():
+        for request in chain.from_iterable(queue.groups.values()) if first or kept else ():
             after = first is not None and (request.surplus or comes_before(first.workload, request.workload))
             nodes, owner = (everywhere, first) if first and after else (kept, others[0].request if others else None)
             if owner is None or request.workload.id in own:

@@ -5,6 +5,7 @@ Here is what rules and times say; `unsuitable` says why no node would ever do, `
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from hotdesk_scheduler.core.accounts import Account
@@ -64,16 +65,24 @@ def too_young(request: Request, ledger: Ledger) -> Reason:
     return reason(ReasonCode.VICTIMS_PROTECTED, sentence, left_s=left)
 
 
-def waiting_for_release(seat: Seat, leaving: list[Seat]) -> Reason:
-    names = sorted({f"{s.workload.name} of {s.workload.project}" for s in leaving})
+def waiting_for_release(seat: Seat, leaving: list[Seat], ledger: Ledger) -> Reason:
+    pods = Counter(s.workload.id for s in leaving)
+    those = {s.workload.id: s.workload for s in leaving}
+    goes_on = {w.id for w in those.values() if any(ledger.stays(w, pod) for pod in w.pods)}
+    names = sorted({f"{_count_of(pods[w.id]) if w.id in goes_on else ''}{w.name} of {w.project}" for w in those.values()})
     until = max((s.pod.release_deadline or 0.0 for s in leaving), default=0.0)
     who = few(names) if names else "what is being stopped there"
-    many = len(names) > 1
+    many = len(names) > 1 or any(pods[workload_id] > 1 for workload_id in goes_on)
     sentence = (
         f"Its place on {seat.spot.node.name} is kept while {who} shut{'' if many else 's'} down; it starts as soon as "
         f"{'they are' if many else 'that is'} gone, at the latest when the notice {'they were' if many else 'it was'} given has run out."
     )
     return reason(ReasonCode.WAITING_FOR_RELEASE, sentence, node=seat.spot.node.name, until=int(until))
+
+
+def _count_of(pods: int) -> str:
+    """Before the name of a workload whose other pods go on."""
+    return f"{pods} pod{'s' if pods > 1 else ''} of "
 
 
 def own_pods_stopping() -> Reason:

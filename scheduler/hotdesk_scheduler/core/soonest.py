@@ -46,7 +46,7 @@ Young = dict[str, list[Seat]]
 
 
 def seats_since(ledger: Ledger, since: float) -> Young:
-    """All seats of those of which a pod started then or later, and that may be stopped."""
+    """All seats of those of which a pod started then or later; not of who was just moved, or for whom others were stopped."""
     found: dict[str, Workload] = {}
     for seat in ledger.seats.values():
         if seat.workload.preemptible and seat.rooms == BOTH and _started(seat, since) >= since:
@@ -55,8 +55,7 @@ def seats_since(ledger: Ledger, since: float) -> Young:
     for workload in found.values():
         found_seats = (ledger.seats.get((workload.id, pod.index)) for pod in workload.pods)
         seats = [seat for seat in found_seats if seat and seat.rooms == BOTH]
-        kept_before = all(seat.started_now and seat.pod.nominated for seat in seats)
-        if kept_before or workload.id not in ledger.beneficiaries:
+        if workload.id not in ledger.beneficiaries and workload.id not in ledger.moved:
             young[workload.id] = seats
     return young
 
@@ -72,9 +71,9 @@ def behind(ledger: Ledger, young: Young, one: Waits) -> Iterator[Unit]:
         workload = seats[0].workload
         minimum, surplus = apart(seats)
         late = [seat for seat in surplus if _started(seat, one.since) >= one.since]
-        if one.gives_way(workload, 0, surplus=True):
+        if late and one.gives_way(workload, 0, surplus=True):
             yield from (Unit(workload, (seat,), True) for seat in reversed(late))
-        all_late = len(late) == len(surplus) and all(_started(seat, one.since) >= one.since for seat in minimum)
+        all_late = len(late) == len(surplus) and min((_started(seat, one.since) for seat in minimum), default=0.0) >= one.since
         if minimum and all_late and one.gives_way(workload, size_of(workload, ledger.smallest_gpu_mib), surplus=False):
             yield Unit(workload, tuple(minimum), False)
 
@@ -92,6 +91,8 @@ def apart(seats: list[Seat]) -> tuple[list[Seat], list[Seat]]:
 def size_of(workload: Workload, smallest_gpu_mib: int) -> int:
     """GPU thousandths of the pods that start together."""
     pods = workload.pods
+    if len(pods) == 1:
+        return asked(pods[0].request, smallest_gpu_mib)[GPU]
     if len(pods) > workload.min_pods:
         pods = pods[: max(1, workload.min_pods)]
     return sum(asked(pod.request, smallest_gpu_mib)[GPU] for pod in pods)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hotdesk_scheduler.core.choice import Search, Units
 from hotdesk_scheduler.core.ledger import Ledger
 from hotdesk_scheduler.core.model import PodState, Workload
@@ -10,6 +12,9 @@ from hotdesk_scheduler.core.quantities import GPU, MEMORY, RESOURCE_NAMES, UNLIM
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.core.requests import Request
 from hotdesk_scheduler.core.victims import Unit
+
+WHOLE = "It is queued again and keeps its place by age."
+ONE_POD = "Only this pod stops and is queued again; the rest goes on."
 
 
 def _carry_out(search: Search, units: Units) -> None:
@@ -29,6 +34,7 @@ def commit_reclaim(search: Search, units: Units) -> None:
     before = {unit.account.name: unit.account.allocated[r] for unit in units}
     mine_before = mine.allocated[r]
     _carry_out(search, units)
+    pods = _surplus_pods(units)
     for unit in units:
         theirs = unit.account
         numbers: dict[str, int | str] = {
@@ -41,12 +47,13 @@ def commit_reclaim(search: Search, units: Units) -> None:
             "by_before": mine_before,
             "by_after": mine.allocated[r],
             "by_share": _finite(mine.share[r]),
+            **pods.get(unit.workload.id, {}),
         }
         sentence = (
             f"Reclaimed by project {mine.name} for {request.workload.name}: {theirs.name} held {amount_words(before[theirs.name], r)}, "
             f"may have {_bare(theirs.share[r], r)} and goes back to {_bare(theirs.allocated[r], r)}; {mine.name} goes from "
             f"{_bare(mine_before, r)} to {_bare(mine.allocated[r], r)} of the {_bare(mine.share[r], r)} it may have. "
-            "It is queued again and keeps its place by age."
+            f"{ONE_POD if 'pods' in numbers else WHOLE}"
         )
         _record(ledger, unit, Reason(ReasonCode.RECLAIMED, sentence, tuple(sorted(numbers.items()))), request)
 
@@ -55,17 +62,26 @@ def commit_preempt(search: Search, units: Units) -> None:
     """Stop them for more important work of their own project."""
     ledger, request = search.ledger, search.request
     _carry_out(search, units)
+    pods = _surplus_pods(units)
     for unit in units:
         sentence = (
             f"Preempted by {request.workload.name} of the same project, which has priority {request.workload.priority} "
-            f"(this has {unit.workload.priority}). It is queued again and keeps its place by age."
+            f"(this has {unit.workload.priority}). {ONE_POD if unit.workload.id in pods else WHOLE}"
         )
         numbers: dict[str, int | str] = {
             "by": request.workload.name,
             "by_priority": request.workload.priority,
             "priority": unit.workload.priority,
+            **pods.get(unit.workload.id, {}),
         }
         _record(ledger, unit, Reason(ReasonCode.PREEMPTED, sentence, tuple(sorted(numbers.items()))), request)
+
+
+def _surplus_pods(units: Units) -> dict[str, dict[str, int]]:
+    """How many pods go of the workloads that go on with the others."""
+    whole = {unit.workload.id for unit in units if not unit.surplus}
+    found = Counter(unit.workload.id for unit in units for _ in unit.seats if unit.workload.id not in whole)
+    return {workload_id: {"pods": count} for workload_id, count in found.items()}
 
 
 def _record(ledger: Ledger, unit: Unit, reason: Reason, request: Request) -> None:

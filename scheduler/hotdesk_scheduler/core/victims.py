@@ -5,13 +5,16 @@ Units of one workload form a chain: a unit can only be taken with those before i
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import PodState, Workload
+from hotdesk_scheduler.core.offers import OfferBook
 from hotdesk_scheduler.core.quantities import Vector, total
 from hotdesk_scheduler.core.rooms import BOTH, LATER
 
@@ -62,17 +65,53 @@ class Unit:
         return since + least if since is not None and since + least > ledger.now else None
 
 
+@dataclass(slots=True, eq=False)
+class Row:
+    """Units in order of preference; `first` is the first that may still run."""
+
+    units: list[Unit] = field(default_factory=list)
+    first: int = 0
+
+    def add(self, unit: Unit) -> None:
+        at = bisect_right(self.units, unit.preference, key=_preference)
+        self.units.insert(at, unit)
+        self.first = min(self.first, at)
+
+    def without(self, workload: Workload) -> None:
+        self.units = [unit for unit in self.units if unit.workload is not workload]
+        self.first = 0
+
+    def skip_gone(self, ledger: Ledger) -> None:
+        while self.first < len(self.units) and not self.units[self.first].available(ledger):
+            self.first += 1
+
+    def below(self, priority: int | None) -> Iterator[Unit]:
+        """Those of lower priority (None: all), in order. All of a row were started by this plan, or none: lower priorities come first."""
+        units = self.units
+        end = len(units) if priority is None else bisect_left(units, priority, lo=self.first, key=_priority)
+        return (units[i] for i in range(self.first, end))
+
+
+_preference = attrgetter("preference")
+_priority = attrgetter("workload.priority")
+
+
 class Pools:
-    """Units by project, each project's in order of preference."""
+    """Units by project, each project's in order of preference: what this plan started, then what runs."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._built = False
         self._seniority: dict[str, int] = {}
-        self._units: dict[str, list[Unit]] = {}
+        self._started: dict[str, Row] = {}
+        self._running: dict[str, Row] = {}
         self._largest: dict[str, int] = {}
-        self._first: dict[str, int] = {}
         self._seats: dict[str, list[Seat]] = {}
+        self.offers = OfferBook(self)
+        self.joined: defaultdict[str, list[Unit]] = defaultdict(list)
+        """Units that came later, by project."""
+        self.remade: Counter[str] = Counter()
+        """How often units of a project have gone or are no longer to be stopped, other than by being stopped."""
 
     def _build(self) -> None:
         """Only when somebody may take something from others: mostly nobody may."""
@@ -88,10 +127,22 @@ class Pools:
                 self._seats.setdefault(seat.workload.id, []).append(seat)
         for seats in self._seats.values():
             for unit in self._units_of(seats):
-                self._units.setdefault(unit.workload.project, []).append(unit)
-        for units in self._units.values():
-            units.sort(key=lambda unit: unit.preference)
-        self._largest = {name: max(unit.amount[0] for unit in units) for name, units in self._units.items()}
+                self._row(unit).units.append(unit)
+                self._measure(unit)
+        for row in (*self._started.values(), *self._running.values()):
+            row.units.sort(key=_preference)
+
+    def _row(self, unit: Unit) -> Row:
+        rows = self._started if unit.started_now else self._running
+        row = rows.get(unit.workload.project)
+        if row is None:
+            row = rows[unit.workload.project] = Row()
+        return row
+
+    def _measure(self, unit: Unit) -> None:
+        project = unit.workload.project
+        if unit.amount[0] > self._largest.get(project, 0):
+            self._largest[project] = unit.amount[0]
 
     def _may_be_given_up(self, seat: Seat) -> bool:
         """A place kept since an earlier plan is not taken back (others stopped for it), but it goes with the rest of its workload."""
@@ -139,25 +190,45 @@ class Pools:
         keys = [(workload.id, pod.index) for pod in workload.pods]
         seats = [seat for key in keys if (seat := ledger.seats.get(key)) and seat.rooms == BOTH]
         seats += [seat for key in keys if (seat := ledger.nominated.get(key)) and self._may_be_given_up(seat)]
-        units = self._units.setdefault(workload.project, [])
         if workload.id in self._seats:
-            units[:] = [unit for unit in units if unit.workload is not workload]
+            self.remade[workload.project] += 1
+            for row in self._rows(workload.project):
+                row.without(workload)
         self._seats[workload.id] = seats
         for unit in self._units_of(seats) if seats else ():
-            insort(units, unit, key=lambda u: u.preference)
-            self._largest[workload.project] = max(self._largest.get(workload.project, 0), unit.amount[0])
-        self._first[workload.project] = 0
+            self._row(unit).add(unit)
+            self._measure(unit)
+            self.joined[workload.project].append(unit)
 
-    def of(self, project: str) -> Iterator[Unit]:
-        """Units of the project that still run, in order of preference."""
+    def _rows(self, project: str) -> list[Row]:
+        return [rows[project] for rows in (self._started, self._running) if project in rows]
+
+    def of(self, project: str, *, below: int | None = None) -> Iterator[Unit]:
+        """Units of the project that still run, in order of preference; with `below` only those of lower priority."""
         if not self._built:
             self._build()
-        units = self._units.get(project, ())
         ledger = self.ledger
-        for i in range(self._first.get(project, 0), len(units)):
-            unit = units[i]
-            if self._may_go(unit.workload) and unit.available(ledger):
-                yield unit
+        for row in self._rows(project):
+            for unit in row.below(below):
+                if self._may_go(unit.workload) and unit.available(ledger):
+                    yield unit
+
+    def all_of(self, project: str) -> Iterator[Unit]:
+        """Those of the project in order of preference, also if they are gone: a try may have stopped them."""
+        return (unit for row in self._rows(project) for unit in row.units)
+
+    def runs(self, unit: Unit) -> bool:
+        """Whether it still does, and may be stopped."""
+        return unit.available(self.ledger) and self._may_go(unit.workload)
+
+    def has_started(self, project: str) -> bool:
+        """Whether this plan started any of the project's units."""
+        return project in self._started
+
+    def stopped_for(self, workload: Workload) -> None:
+        """Others stop for it: what it has running is not stopped by this plan."""
+        if workload.id in self._seats:
+            self.remade[workload.project] += 1
 
     def largest(self, project: str) -> int:
         """GPU thousandths of the project's largest unit (an upper bound: also of one that is gone)."""
@@ -166,8 +237,5 @@ class Pools:
     def skip_gone(self, projects: Iterable[str]) -> None:
         """After stops that stand: do not look at the gone ones at the head again."""
         for project in projects:
-            units = self._units.get(project, [])
-            first = self._first.get(project, 0)
-            while first < len(units) and not units[first].available(self.ledger):
-                first += 1
-            self._first[project] = first
+            for row in self._rows(project):
+                row.skip_gone(self.ledger)

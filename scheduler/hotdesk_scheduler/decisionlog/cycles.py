@@ -1,8 +1,8 @@
 """One question to the core and its answer, and how both are written: JSON of the core's own values, made by pydantic.
 
-What is written of an answer is what is compared byte for byte: decisions in the order taken, the queue in its order with the
-reason of each hold, and what each project may have. What the core never reads (commands, environment, tokens) cannot get here: no
-snapshot has it.
+What is written of an answer is what is compared byte for byte: decisions in the order taken, the reason of each hold, what each
+project may have, and the order of the queue where somebody looked at it (it is counted for nobody else). What the core never reads
+(commands, environment, tokens) cannot get here: no snapshot has it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from hotdesk_scheduler.core.advice import Advice
+from hotdesk_scheduler.core.line import Told
 from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.core.plan import Decision, Finish, Hold, LifecycleDecision, Move, Nominate, Plan, Remove, Requeue, Start, Stop
-from hotdesk_scheduler.core.reasons import Reason
 
-FORMAT = 1
+FORMAT = 2
 """In the head of every segment. It goes up whenever an older `replay` would read a newer log wrongly."""
 
 Json = dict[str, Any]
@@ -36,14 +35,6 @@ PARTS: dict[str, TypeAdapter[Any]] = {item.name: TypeAdapter(_hints[item.name]) 
 POLICY = TypeAdapter(Policy)
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a hold says, without its place in the queue."""
-
-    reason: Reason
-    helps: tuple[Advice, ...] = ()
-
-
 TOLD = TypeAdapter(Told)
 KINDS: dict[str, type] = {
     "start": Start, "stop": Stop, "move": Move, "nominate": Nominate, "requeue": Requeue, "finish": Finish, "remove": Remove,
@@ -56,7 +47,8 @@ _ADAPTERS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind
 class Cycle:
     """What was asked, and the answer: a plan, lifecycle's decisions, or the sentence of what went wrong in the core.
 
-    `broken`: what the invariants had against the plan, so that nothing of it was applied.
+    `broken`: what the invariants had against the plan, so that nothing of it was applied. `again`: it is on record and was applied, and
+    now somebody has looked at its queue.
     """
 
     step: str
@@ -65,20 +57,23 @@ class Cycle:
     now: float
     answer: Plan | tuple[LifecycleDecision, ...] | str
     broken: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer in plain JSON values. `holds` are by workload id, in the order of the queue; `facts` by `FACTS`, then project."""
+    """An answer in plain JSON values. `holds` are by workload id, `in_order` of the queue or not; `facts` by `FACTS`, then project."""
 
     decisions: tuple[Json, ...] = ()
     holds: Mapping[str, Json] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     error: str = ""
+    in_order: bool = True
 
-    def text(self) -> bytes:
-        """The canonical bytes: equal answers have equal ones."""
-        whole = [self.decisions, list(self.holds.items()), {name: facts for name, facts in self.facts.items() if facts}, self.error]
+    def text(self, *, in_order: bool = True) -> bytes:
+        """The canonical bytes: equal answers have equal ones. Compare what is not `in_order` with what is asked for so."""
+        holds = list(self.holds.items()) if in_order and self.in_order else sorted(self.holds.items())
+        whole = [self.decisions, holds, {name: facts for name, facts in self.facts.items() if facts}, self.error]
         return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -97,8 +92,9 @@ def decision_from(body: Json) -> Decision | LifecycleDecision:
     return found
 
 
-def told_text(hold: Hold) -> bytes:
-    return TOLD.dump_json(Told(hold.reason, hold.helps), exclude_defaults=True)
+def told_text(told: Told | Hold) -> bytes:
+    """A hold without its place in the queue."""
+    return TOLD.dump_json(Told(told.reason, told.helps), exclude_defaults=True)
 
 
 def plain(answer: Plan | Iterable[LifecycleDecision] | str) -> Answer:

@@ -5,15 +5,18 @@
      "fair_shares": {"a": 1000}}
 
 `queue` builds the new order from runs [first, length] of the order before and from ids that are new; without it the order is the
-same. `holds` gives the places (runs again, in the new order) whose reason is new; all others keep theirs.
+same. `holds` gives the places (runs again, in the new order) whose reason is new; all others keep theirs. With `"in_order": false` nobody
+had looked at the queue: its order there is any. When somebody looks, the cycle comes again with the order that he saw.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hotdesk_scheduler.core.line import Holds, Told, told_of
+from hotdesk_scheduler.core.memory import changed
 from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.core.plan import Hold, Plan
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, KEYS, PARTS, POLICY, Cycle, decision_text, facts_of, told_text
@@ -40,19 +43,30 @@ class Encoder:
         self._keyed: dict[str, dict[str, Any]] = {name: {} for name in KEYS}
         self._whole: dict[str, Any] = {}
         self._policy: Policy | None = None
-        self._holds: dict[str, Hold] = {}
+        self._seen: dict[str, Sequence[Any]] = dict.fromkeys(KEYS, ())
+        self._told: Mapping[str, Told | Hold] = {}
         self._places: dict[str, int] = {}
+        self._in_order = True
         self._facts: dict[str, dict[str, int]] = {}
         self._is_first = True
 
     def line(self, cycle: Cycle, *, skipped: int = 0) -> bytes:
         """The line of a cycle, with its line feed; empty if nothing changed and nothing was decided."""
-        parts = [*self._asked(cycle), *self._answered(cycle)]
+        in_order = _in_order(cycle)  # asked once: somebody may look meanwhile
+        asked, answered = list(self._asked(cycle)), list(self._answered(cycle, in_order=in_order))
+        parts = [*asked, *answered]
         if skipped:
             parts.append(b'"skipped":%d' % skipped)
-        if not parts and not self._is_first:
+        has_news = any(part.startswith(b'"queue"') for part in answered) if cycle.again else bool(answered)
+        if not (asked or has_news or skipped or self._is_first):
             return b""
+        if cycle.again:
+            parts.append(b'"again":true')
         self._is_first = False
+        if cycle.step == DECIDE:
+            self._in_order = in_order
+            if not in_order:
+                parts.append(b'"in_order":false')
         head = json.dumps({"step": cycle.step, "now": cycle.now, "version": cycle.snapshot.version}).encode()
         return b",".join([head[:-1], *parts]) + b"}\n"
 
@@ -76,21 +90,21 @@ class Encoder:
 
     def _keyed_part(self, name: str, snapshot: Snapshot) -> Iterator[bytes]:
         before, key, values = self._keyed[name], KEYS[name], getattr(snapshot, name)
+        old, new = changed(self._seen[name], values)
+        self._seen[name] = values
         put = []
-        for value in values:
-            old = before.get(getattr(value, key))
-            if old is not value:
-                before[getattr(value, key)] = value
-                if old != value:
-                    put.append(value)
-        gone = sorted(before.keys() - {getattr(value, key) for value in values}) if len(before) > len(values) else []
+        for value in new:
+            if before.get(getattr(value, key)) != value:
+                put.append(value)
+            before[getattr(value, key)] = value
+        gone = sorted({getattr(value, key) for value in old} - {getattr(value, key) for value in new})
         for old_key in gone:
             del before[old_key]
         if put or gone:
             chunks = [PARTS[name].dump_json(tuple(put[i : i + AT_ONCE]), exclude_defaults=True)[1:-1] for i in range(0, len(put), AT_ONCE)]
             yield b'"%s":{"put":[%s],"gone":%s}' % (name.encode(), b",".join(chunks), json.dumps(gone).encode())
 
-    def _answered(self, cycle: Cycle) -> Iterator[bytes]:
+    def _answered(self, cycle: Cycle, *, in_order: bool) -> Iterator[bytes]:
         if cycle.broken:
             yield b'"broken":' + json.dumps(cycle.broken).encode()
         if isinstance(cycle.answer, str):
@@ -98,7 +112,7 @@ class Encoder:
         elif isinstance(cycle.answer, Plan):
             if cycle.answer.acts:
                 yield b'"decisions":[%s]' % b",".join(map(decision_text, cycle.answer.acts))
-            yield from self._queue(tuple(cycle.answer.holds))
+            yield from self._queue(_told(cycle.answer, in_order=in_order), in_order=in_order)
             for name, facts in facts_of(cycle.answer).items():
                 if facts != self._facts.get(name, {}):
                     self._facts[name] = facts
@@ -106,27 +120,27 @@ class Encoder:
         elif cycle.answer:
             yield b'"decisions":[%s]' % b",".join(map(decision_text, cycle.answer))
 
-    def _queue(self, holds: Sequence[Hold]) -> Iterator[bytes]:
+    def _queue(self, all_told: Mapping[str, Told | Hold], *, in_order: bool) -> Iterator[bytes]:
         """The order, then what is told differently than before, equal reasons together."""
-        places = {hold.workload_id: place for place, hold in enumerate(holds)}
-        if list(places) != list(self._places):
+        if all_told.keys() != self._places.keys() or (in_order and not (self._in_order and list(all_told) == list(self._places))):
+            places = {workload_id: place for place, workload_id in enumerate(all_told)}
             yield b'"queue":' + json.dumps(self._order(places), separators=(",", ":")).encode()
+            self._places = places
         same: dict[tuple[int, int, int, int], bool] = {}
-        told: dict[tuple[int, int], tuple[Hold, list[int]]] = {}
-        for place, hold in enumerate(holds):
-            old = self._holds.get(hold.workload_id)
+        told: dict[tuple[int, int], tuple[Told | Hold, list[int]]] = {}
+        for workload_id, one in all_told.items():
+            old = self._told.get(workload_id)
             if old is not None:
-                pair = (id(old.reason), id(old.helps), id(hold.reason), id(hold.helps))
+                pair = (id(old.reason), id(old.helps), id(one.reason), id(one.helps))
                 if pair not in same:
-                    same[pair] = old.reason == hold.reason and old.helps == hold.helps
+                    same[pair] = old.reason == one.reason and old.helps == one.helps
                 if same[pair]:
                     continue
-            told.setdefault((id(hold.reason), id(hold.helps)), (hold, []))[1].append(place)
+            told.setdefault((id(one.reason), id(one.helps)), (one, []))[1].append(self._places[workload_id])
         if told:
-            texts = (b'%s,"at":%s}' % (told_text(hold)[:-1], json.dumps(runs(at)).encode()) for hold, at in told.values())
+            texts = (b'%s,"at":%s}' % (told_text(one)[:-1], json.dumps(runs(sorted(at))).encode()) for one, at in told.values())
             yield b'"holds":[%s]' % b",".join(texts)
-        self._places = places
-        self._holds = {hold.workload_id: hold for hold in holds}
+        self._told = all_told
 
     def _order(self, places: dict[str, int]) -> list[Any]:
         order: list[Any] = []
@@ -139,3 +153,14 @@ class Encoder:
             else:
                 order.append([before, 1])
         return order
+
+
+def _in_order(cycle: Cycle) -> bool:
+    """Whether the order of the queue is known: somebody has looked, or nobody waits."""
+    if not isinstance(cycle.answer, Plan) or not isinstance(cycle.answer.holds, Holds):
+        return True
+    return cycle.answer.holds.counted is not None or not told_of(cycle.answer)
+
+
+def _told(plan: Plan, *, in_order: bool) -> Mapping[str, Told | Hold]:
+    return {hold.workload_id: hold for hold in plan.holds} if in_order else told_of(plan)

@@ -18,7 +18,10 @@ from hotdesk_scheduler.decisionlog.segments import Segment
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """`number` counts cycles over the whole record, from 1. `skipped` cycles before it could not be written."""
+    """`number` counts cycles over the whole record, from 1. `skipped` cycles before it could not be written.
+
+    `again`: it is the cycle before once more, with the queue as somebody saw it.
+    """
 
     number: int
     step: str
@@ -28,6 +31,7 @@ class Recorded:
     answer: Answer
     broken: str = ""
     skipped: int = 0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class _Decoder:
         return Recorded(
             number, body["step"], snapshot, self._policy, float(body["now"]), self._answer(body),
             broken=str(body.get("broken", "")), skipped=int(body.get("skipped", 0)),
+            again=bool(body.get("again")),
         )  # fmt: skip
 
     def _answer(self, body: Json) -> Answer:
@@ -88,7 +93,8 @@ class _Decoder:
             for run in group["at"]:
                 self._told.update(dict.fromkeys(_run(self._order, run), told))
         self._facts = {name: dict(body.get(name, self._facts.get(name, {}))) for name in FACTS}
-        return Answer(decisions, {workload_id: self._told[workload_id] for workload_id in self._order}, self._facts)
+        holds = {workload_id: self._told[workload_id] for workload_id in self._order}
+        return Answer(decisions, holds, self._facts, in_order=bool(body.get("in_order", True)))
 
 
 def _run(order: list[str], run: Sequence[int]) -> list[str]:

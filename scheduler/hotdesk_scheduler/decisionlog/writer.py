@@ -13,6 +13,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+from hotdesk_scheduler.core.line import told_of
 from hotdesk_scheduler.core.plan import Plan
 from hotdesk_scheduler.decisionlog import segments
 from hotdesk_scheduler.decisionlog.cycles import Cycle
@@ -76,7 +77,7 @@ class DecisionLog:
 
     def add(self, cycle: Cycle) -> None:
         if isinstance(cycle.answer, Plan):
-            len(cycle.answer.holds)  # places are counted once, when somebody first looks, and that is not to be two threads at a time
+            told_of(cycle.answer)  # made once, when somebody first asks, and that is not to be two threads at a time
         with self._wake:
             if len(self._waiting) >= max(2, min(MAX_WAITING, MAX_WAITING_VALUES // (len(cycle.snapshot.workloads) + 1))):
                 self._skipped += 1

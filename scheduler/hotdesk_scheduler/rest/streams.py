@@ -17,6 +17,7 @@ from hotdesk_scheduler.rest.base import Handler
 from hotdesk_scheduler.service.callers import no_such_workload
 from hotdesk_scheduler.service.desk import Desk
 from hotdesk_scheduler.service.feed import Listener, frame
+from hotdesk_scheduler.service.views import STEP
 
 KEEP_ALIVE_S = 15.0
 SLOW_S = 60.0
@@ -109,7 +110,7 @@ class Stream(Handler):
     async def get(self) -> None:
         self.caller.require_read()
         desk = self.desk
-        desk.refresh()
+        await desk.refreshed()
         project, workload = self.query("project"), self.query("workload")
         if project is not None and not (self.caller.is_member(project) or self.caller.hosts_workspaces):
             raise no_such_workload(project, workload or "*")
@@ -121,8 +122,10 @@ class Stream(Handler):
         try:
             version = desk.engine.snapshot().version
             self.write(frame(StreamEvent(kind="cluster", version=version)))
-            for entry in desk.views:
+            for number, entry in enumerate(desk.views, 1):
                 view = entry.view
+                if number % STEP == 0:
+                    await asyncio.sleep(0)
                 if listener.wants(view.project, view.name, kind=view.kind):
                     self.write(frame(StreamEvent(kind="workload", version=version, workload=view, name=view.name, project=view.project)))
             await self.flush()

@@ -26,13 +26,13 @@ class Workloads(Handler):
     async def get(self) -> None:
         """Sorted by project, then name; `after` is the `next` of the page before."""
         self.caller.require_read()
-        self.desk.refresh()
+        views = await self.desk.refreshed()
         filters = {name: self.query(name) for name in ("project", "kind", "status", "user")}
         limit = wire.integer(self.query("limit"), field="limit", least=1, most=MAX_PAGE)
         after = _cursor(self.query("after"))
         found: list[Entry] = []
         following: str | None = None
-        for entry in self.desk.views:
+        for entry in views:
             if not (self.caller.may_see(entry.workload) and _wanted(entry, **filters)):
                 continue
             if after is not None and (entry.workload.project, entry.workload.name) <= after:

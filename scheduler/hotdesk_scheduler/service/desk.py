@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -14,9 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hotdesk_api import models
-from hotdesk_api.errors import Conflict, Refused
+from hotdesk_api.errors import Conflict, Refused, Unavailable
 from hotdesk_api.units import format_gpus
 
+from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import explain
 from hotdesk_scheduler.core.displaced import Displaced
 from hotdesk_scheduler.core.history import Usage
@@ -30,11 +32,11 @@ from hotdesk_scheduler.service import specs
 from hotdesk_scheduler.service.callers import Caller, no_such_workload
 from hotdesk_scheduler.service.feed import Feed
 from hotdesk_scheduler.service.hub import Hub
-from hotdesk_scheduler.service.loop import Loop
+from hotdesk_scheduler.service.loop import MAX_BREATH_S, Loop
 from hotdesk_scheduler.service.past import Past
 from hotdesk_scheduler.service.submissions import Submissions
-from hotdesk_scheduler.service.verbs import Clock
-from hotdesk_scheduler.service.views import Entry, Views, reason_of, reason_out
+from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Clock
+from hotdesk_scheduler.service.views import STEP, Entry, Views, reason_of, reason_out
 from hotdesk_scheduler.service.workspaces import Patience, Workspaces
 
 log = logging.getLogger(__name__)
@@ -85,13 +87,17 @@ class Desk:
             record=decision_log.add if decision_log else lambda cycle: None,
             past=self.past.look if self.past else lambda snapshot, now: (),
         )
+        self._explainer = explain.Explainer(self.loop.memory)
         self.seed_marker = seed_marker
         self._submissions = Submissions(engine, clock=clock, new_id=new_id)
         self._report_key = report_key or secrets.token_bytes(32)
         self.api_url = ""
         engine.pod_environment = self.pod_environment
+        self._recalling: asyncio.Task[None] | None = None
         self._progress: dict[str, models.Progress] = {}
         self._refused: dict[str, float] = {}
+        self._news = asyncio.Event()
+        self._telling: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Read everything back; nothing is decided yet."""
@@ -99,16 +105,24 @@ class Desk:
         await self.records.open()
         if self.decision_log is not None:  # after the engine: whose state directory it is, is settled by then
             self.decision_log.open()
-        if self.past is not None and (kept := await self.records.past_use()):
-            self.past.restore(kept.at, kept.gpu_nanos)
-        self.refresh()
+        if self.past is not None and not await self._recalled(self.past):
+            self._recalling = asyncio.create_task(self._recall(self.past), name="past-use")
+        self.views.catch_up(self.engine.snapshot())
 
     async def start(self) -> None:
+        self._telling = asyncio.create_task(self._keep_told(), name="desk-tells")
         await self.loop.start()
         await self.workspaces.start()
 
     async def stop(self) -> None:
         self.feed.close()
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+        if self._recalling is not None:
+            self._recalling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._recalling
         await self.workspaces.stop()
         await self.loop.stop()
         if self.decision_log is not None:
@@ -116,23 +130,77 @@ class Desk:
         await self.records.close()
         await self.engine.close()
 
-    def refresh(self) -> None:
-        """Bring views up to date and tell those who listen."""
-        snapshot = self.engine.snapshot()
-        changed, removed = self.views.refresh(snapshot, self.loop.holds, self._progress)
+    async def refreshed(self) -> Views:
+        """All views, up to date; made in steps, as a queue that moves up renews all of its places, and others want answers meanwhile."""
+        for _ in self.views.renewing(self.engine.snapshot(), self.loop.holds, self._progress):
+            await asyncio.sleep(0)
+        return self.views
+
+    async def _keep_told(self) -> None:
+        """Tell those who listen what has changed. Views are made when somebody looks or listens."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if not len(self.feed):
+                self._forget(self.views.news()[1])
+                continue
+            began = time.perf_counter()
+            try:
+                await self._tell()
+            except Exception:  # the next change tells again
+                log.exception("desk.telling_failed")
+            await asyncio.sleep(min(MAX_BREATH_S, time.perf_counter() - began))  # at most half of the time
+
+    async def _tell(self) -> None:
+        await self.refreshed()
+        changed, removed = self.views.news()
+        version = self.engine.snapshot().version
+        self._forget(removed)
+        self.feed.workloads(version, (), removed)
+        for first in range(0, len(changed), STEP):
+            self.feed.workloads(version, changed[first : first + STEP], ())
+            await asyncio.sleep(0)
+
+    def _forget(self, removed: Sequence[models.WorkloadOut]) -> None:
         for view in removed:
             self._progress.pop(view.id, None)
-        self.feed.workloads(snapshot.version, changed, removed)
-        self.workspaces.wake()
+
+    def _look(self, workload_id: str) -> Entry | None:
+        self.views.catch_up(self.engine.snapshot())
+        return self.views.look(workload_id, self.loop.hold, self._progress)
+
+    def find(self, project: str, name: str) -> Entry | None:
+        """By name, whoever asks."""
+        self.views.catch_up(self.engine.snapshot())
+        workload_id = self.views.id_of(project, name)
+        return None if workload_id is None else self._look(workload_id)
 
     def _after_pass(self) -> None:
-        """Views are made when somebody looks or listens: a queue that moves up renews all of its places."""
         if self._mirror is not None:
-            self._mirror.show_holds({workload_id: hold.reason for workload_id, hold in self.loop.holds.items()})
-        if len(self.feed):
-            self.refresh()
+            self._mirror.show_holds({workload_id: told.reason for workload_id, told in self.loop.told.items()})
+        self._news.set()
+        self.workspaces.wake()
+
+    async def _recalled(self, past: Past) -> bool:
+        """Take up past use as it was kept; whether that could be read."""
+        try:
+            kept = await self.records.past_use()
+        except Unavailable:
+            return False
+        if kept:
+            past.restore(kept.at, kept.gpu_nanos)
         else:
-            self.workspaces.wake()
+            past.nothing_before()
+        return True
+
+    async def _recall(self, past: Past) -> None:
+        """Until the database can be read nothing is written over what is kept there."""
+        delay_s = FIRST_BACK_OFF_S
+        while True:
+            await asyncio.sleep(delay_s)
+            if await self._recalled(past):
+                return
+            delay_s = min(MAX_BACK_OFF_S, delay_s * 2)
 
     def _keep_past(self, at: float, usage: Usage) -> None:
         self.records.add(PastUse(at, usage))
@@ -141,8 +209,10 @@ class Desk:
         self.records.add(event)
         if self._mirror is not None and event.workload_id is not None:
             self._mirror.show_event(event.workload_id, event.type, event.reason, event.message)
-        entry = self.views.get(event.workload_id) if event.workload_id else None
-        kind = entry.view.kind if entry else None
+        if not len(self.feed):
+            return
+        workload = self.engine.find(event.workload_id) if event.workload_id else None
+        kind = workload.kind.value if workload else None
         self.feed.event(self.engine.snapshot().version, event_out(event), workload_kind=kind)
 
     def audit(self, caller: Caller, action: str, *, project: str | None = None, subject: str | None = None, message: str = "") -> None:
@@ -175,8 +245,7 @@ class Desk:
     def entry(self, caller: Caller, project: str, name: str) -> Entry:
         """Raises NotFound also for what the caller may not see."""
         caller.require_read()
-        self.refresh()
-        entry = self.views.find(project, name)
+        entry = self.find(project, name)
         if entry is None or not caller.may_see(entry.workload):
             raise no_such_workload(project, name)
         return entry
@@ -191,14 +260,16 @@ class Desk:
 
     def why(self, caller: Caller, project: str, name: str) -> models.Explanation:
         entry = self.entry(caller, project, name)
-        found = explain.explain(self.loop.snapshot(), self.loop.policy, self.clock(), entry.workload.id)
-        return explanation_out(found)
+        with collector.paused():
+            return explanation_out(self._explainer.why(self.loop.snapshot(), self.loop.policy, self.clock(), entry.workload.id))
 
     async def what_if(self, caller: Caller, spec: models.WorkloadSpec) -> models.Explanation:
         user = await self._submissions.checked(caller, spec)
         name = spec.name or self._submissions.next_name(spec)
         workload = specs.workload_of(spec, workload_id="what-if", name=name, user=user, now=self.clock())
-        return explanation_out(explain.what_if(self.loop.snapshot(), self.loop.policy, self.clock(), workload, naming=self._named))
+        with collector.paused():
+            found = self._explainer.what_if(self.loop.snapshot(), self.loop.policy, self.clock(), workload, naming=self._named)
+        return explanation_out(found)
 
     def _named(self, places: Sequence[Placement]) -> str:
         """Free places by the indexes of their GPUs, where the engine can tell: `GPU 3`, `0.5 of GPU 0`."""
@@ -226,11 +297,11 @@ class Desk:
         self.audit(caller, "submit", project=spec.project, subject=workload.name, message=f"{spec.kind}, GPU {asked}, image {spec.image}")
         self._event(workload, "Submitted", f"{user} submitted {workload.name}.", user=user)
         self.loop.wake()
+        self._news.set()
         return self._entry_of(workload.id)
 
     def _entry_of(self, workload_id: str) -> Entry:
-        self.refresh()
-        entry = self.views.get(workload_id)
+        entry = self._look(workload_id)
         if entry is None:
             raise Conflict("It was removed at the same moment.", field="name")
         return entry
@@ -296,7 +367,8 @@ class Desk:
         past = {"delete": "deleted", "suspend": "suspended", "resume": "resumed"}[action]
         self._event(workload, past.capitalize(), f"{caller.name} {past} {workload.name}.", user=caller.name)
         self.loop.wake()
-        self.refresh()
+        self._news.set()
+        self.workspaces.wake()
 
     def _event(self, workload: Workload, reason: str, message: str, *, user: str) -> None:
         self.announce(
@@ -324,20 +396,19 @@ class Desk:
         return "report-" + hmac.new(self._report_key, workload_id.encode(), hashlib.sha256).hexdigest()
 
     def is_report_token(self, project: str, name: str, token: str) -> bool:
-        self.refresh()  # a job may report before anybody has looked at it
-        found = self.views.find(project, name)
+        found = self.find(project, name)
         return found is not None and hmac.compare_digest(token.encode(), self.report_token(found.workload.id).encode())
 
     def report_progress(self, caller: Caller | None, project: str, name: str, progress: models.Progress) -> None:
         """By the job itself (caller None: its token was checked) or by somebody who may go inside it."""
-        entry = self.views.find(project, name) if caller is None else self.entry(caller, project, name)
+        entry = self.find(project, name) if caller is None else self.entry(caller, project, name)
         if entry is None:
             raise no_such_workload(project, name)
         if caller is not None:
             caller.require_inside(entry.workload)
         if entry.workload.phase is Phase.ACTIVE and any(pod.state in HOLDING for pod in entry.workload.pods):
             self._progress[entry.workload.id] = progress
-            self.refresh()
+            self._news.set()
 
 
 def event_out(event: Event) -> models.EventOut:

@@ -85,6 +85,8 @@ class Feed:
         if not self._listeners:
             return
         for view in changed:
+            if not any(listener.wants(view.project, view.name, kind=view.kind) for listener in self._listeners):
+                continue
             event = StreamEvent(kind="workload", version=version, workload=view, name=view.name, project=view.project)
             self._send(event, key=view.id, workload_kind=view.kind)
         for view in removed:

@@ -10,16 +10,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import invariants, lifecycle
+from hotdesk_scheduler.core.books import Books
+from hotdesk_scheduler.core.deadlines import Deadlines
 from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.history import Usage
+from hotdesk_scheduler.core.line import Told, told_of
 from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
-from hotdesk_scheduler.core.model import Policy, Snapshot, Workload
+from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.core.plan import Hold, Plan, Requeue
 from hotdesk_scheduler.core.stirring import Stirring
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, failure
@@ -43,7 +46,7 @@ class BrokenPlan(Exception):
 
 
 class Loop:
-    """`holds`, `fair_shares` and `weights` are of the last plan; `problem` says what is wrong with the last pass, if anything."""
+    """`told`, `holds`, `fair_shares` and `weights` are of the last plan; `problem` says what is wrong with the last pass, if anything."""
 
     def __init__(
         self,
@@ -66,7 +69,9 @@ class Loop:
         self._announce = announce
         self._after_pass = after_pass
         self._observe_s = observe_s
-        self._memory = Memory()
+        self.memory = Memory()
+        self._books = Books()
+        self._deadlines = Deadlines()
         self._decide: Decide = decide or self._decide_warm
         self._record = record
         self._past = past
@@ -77,7 +82,9 @@ class Loop:
         self._not_before: float | None = None
         self._verbs = Verbs(engine, clock=clock, announce=announce, wake=self.wake)
         self._last_pass_s = 0.0
-        self.holds: dict[str, Hold] = {}
+        self._last: Cycle | None = None
+        self._holds: dict[str, Hold] | None = {}
+        self.told: Mapping[str, Told] = {}
         self.fair_shares: dict[str, int] = {}
         self.weights: dict[str, int] = {}
         self.problem: str | None = None
@@ -157,7 +164,7 @@ class Loop:
         return max(0.01, min(self._tick_s, min(due, default=float("inf")) - self._clock()))
 
     def _deadline(self) -> float | None:
-        return lifecycle.next_wakeup(self._engine.snapshot(), self.policy, self._clock())
+        return self._deadlines.next(self._engine.snapshot(), self.policy, self._clock())
 
     async def run_pass(self) -> None:
         """One cycle. A stale plan is thrown away whole and computed again."""
@@ -168,7 +175,7 @@ class Loop:
             snapshot, now = self.snapshot(), self._clock()
             plan, problems = self._planned(snapshot, now)
             if problems:
-                self._memory.forget()
+                self.memory.forget()
                 self._record(Cycle(DECIDE, snapshot, self.policy, now, plan, broken="; ".join(str(problem) for problem in problems)))
                 await self._give_up_kept_places(snapshot, "; ".join(str(problem) for problem in problems))
                 continue
@@ -177,8 +184,9 @@ class Loop:
         else:
             self._wake.set()  # it changes faster than it can be planned: look again at once, apply nothing that is stale
             return
-        self._record(Cycle(DECIDE, snapshot, self.policy, now, plan))
-        self._note(plan, snapshot)
+        self._last = Cycle(DECIDE, snapshot, self.policy, now, plan)
+        self._record(self._last)
+        self._note(plan)
         for decision in plan.acts:
             await self._verbs.apply(decision, snapshot)
         self.passes += 1
@@ -189,14 +197,14 @@ class Loop:
         self._observe_s(took_s)
 
     def _decide_warm(self, snapshot: Snapshot, policy: Policy, now: float) -> Plan:
-        return decide(snapshot, policy, now, self._memory)
+        return decide(snapshot, policy, now, self.memory)
 
     def _planned(self, snapshot: Snapshot, now: float) -> tuple[Plan, Sequence[object]]:
         """The plan, and what the invariants have against it. What brings the core down is on record too."""
         try:
             with collector.paused():
                 plan = self._decide(snapshot, self.policy, now)
-                return plan, invariants.check(snapshot, plan)
+                return plan, invariants.check(snapshot, plan, self._books)
         except Exception as error:
             self._record(Cycle(DECIDE, snapshot, self.policy, now, failure(error)))
             raise
@@ -215,18 +223,34 @@ class Loop:
         snapshot = self._engine.snapshot()
         return replace(snapshot, mix=self._learner.look(snapshot.workloads), usage=self._past(snapshot, self._clock()))
 
-    def _note(self, plan: Plan, snapshot: Snapshot) -> None:
-        """Remember holds and shares; a workload whose main reason changed gets an event."""
-        holds = {hold.workload_id: hold for hold in plan.holds}
-        by_id: dict[str, Workload] = {}
-        for workload_id, hold in holds.items():
-            before = self.holds.get(workload_id)
-            if before is None or before.reason.code is not hold.reason.code:
-                by_id = by_id or {workload.id: workload for workload in snapshot.workloads}
-                self._verbs.event(by_id[workload_id], "Waiting", hold.reason.sentence)
-        self.holds = holds
+    def _note(self, plan: Plan) -> None:
+        """Remember what is told and shares; a workload whose main reason changed gets an event."""
+        before, self.told = self.told, told_of(plan)
+        for workload_id, told in self.told.items():
+            old = before.get(workload_id)
+            if old is None or old.reason.code is not told.reason.code:
+                self._verbs.event(self._books.workloads[workload_id], "Waiting", told.reason.sentence)
+        self._holds = None
         self.fair_shares = dict(plan.fair_shares)
         self.weights = dict(plan.weights)
+
+    @property
+    def last_plan(self) -> Plan | None:
+        """The plan of the last pass."""
+        return self._last.answer if self._last is not None and isinstance(self._last.answer, Plan) else None
+
+    @property
+    def holds(self) -> Mapping[str, Hold]:
+        """By workload. Places in the queue are counted when somebody looks, and what he saw goes on record."""
+        if self._holds is None:
+            assert self._last is not None
+            self._holds = {hold.workload_id: hold for hold in self.last_plan.holds} if self.last_plan else {}
+            self._record(replace(self._last, again=True))
+        return self._holds
+
+    def hold(self, workload_id: str) -> Hold | None:
+        """The hold of one workload; nothing is counted for one that is not held."""
+        return self.holds[workload_id] if workload_id in self.told else None
 
     async def _review(self) -> None:
         """Lifecycle's decisions until there are none left."""

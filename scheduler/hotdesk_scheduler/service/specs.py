@@ -216,17 +216,18 @@ def _check_fits_a_node(spec: WorkloadSpec, snapshot: Snapshot) -> None:
     if not nodes:
         return  # A cluster without nodes may get some; it is held with its reason.
     request = pod_request(spec)
-    largest = max(nodes, key=lambda node: (node.gpus, free_gpus(snapshot, node.name), node.name))
-    if request.gpu.whole > largest.gpus:
-        free = free_gpus(snapshot, largest.name)
+    most = max(node.gpus for node in nodes)
+    if request.gpu.whole > most:
+        free = free_gpus(snapshot)
+        largest = max((node for node in nodes if node.gpus == most), key=lambda node: (free[node.name], node.name))
         raise Invalid(
-            f"No node has {request.gpu.whole} GPUs: the largest, {largest.name}, has {largest.gpus} ({free} free now).",
+            f"No node has {request.gpu.whole} GPUs: the largest, {largest.name}, has {most} ({free[largest.name]} free now).",
             field="gpu_millis",
             value=request.gpu.whole,
-            limit=largest.gpus,
-            next_step=f"Ask for at most {largest.gpus} on one node; `runai list nodes` shows them.",
+            limit=most,
+            next_step=f"Ask for at most {most} on one node; `runai list nodes` shows them.",
         )
-    if request.gpu.millis and largest.gpus == 0:
+    if request.gpu.millis and not most:
         raise Invalid("No node here has a GPU.", field="gpu_millis", value=request.gpu.millis, limit=0, next_step="Submit it without -g.")
     gpu_memory = {n.name: n.gpu_memory_mib for n in nodes if n.gpus}
     _check_amount("gpu_memory_mib", request.gpu.memory_mib, gpu_memory, lambda mib: f"{mib} MiB of memory on one GPU")
@@ -248,14 +249,14 @@ def _check_amount(field: str, asked: int, by_node: dict[str, int], words: Callab
         )
 
 
-def free_gpus(snapshot: Snapshot, node_name: str) -> int:
-    """Devices of the node that nobody holds a part of."""
-    node = next(node for node in snapshot.nodes if node.name == node_name)
-    whole = 0
-    groups: set[str] = set()
+def free_gpus(snapshot: Snapshot) -> dict[str, int]:
+    """By node: devices that nobody holds a part of."""
+    whole = {node.name: 0 for node in snapshot.nodes}
+    groups: dict[str, set[str]] = {node.name: set() for node in snapshot.nodes}
     for workload in snapshot.workloads:
         for pod in workload.pods:
-            if pod.placement is not None and pod.placement.node == node_name and pod.state in HOLDING:
-                whole += pod.placement.whole
-                groups.update(share.group for share in pod.placement.shares)
-    return max(0, node.gpus - whole - len(groups) - -(-node.foreign.gpu_millis // WHOLE_GPU))
+            if pod.placement is not None and pod.placement.node in whole and pod.state in HOLDING:
+                whole[pod.placement.node] += pod.placement.whole
+                groups[pod.placement.node].update(share.group for share in pod.placement.shares)
+    foreign = {node.name: -(-node.foreign.gpu_millis // WHOLE_GPU) for node in snapshot.nodes}
+    return {node.name: max(0, node.gpus - whole[node.name] - len(groups[node.name]) - foreign[node.name]) for node in snapshot.nodes}

@@ -44,11 +44,11 @@ def _use_by_node(engine: Engine, snapshot: Snapshot) -> dict[str, _NodeUse]:
 
 
 def nodes_out(engine: Engine, snapshot: Snapshot) -> list[NodeOut]:
-    uses = _use_by_node(engine, snapshot)
-    return [_node_out(engine, snapshot, node, uses[node.name]) for node in sorted(snapshot.nodes, key=lambda node: node.name)]
+    uses, free = _use_by_node(engine, snapshot), free_gpus(snapshot)
+    return [_node_out(engine, node, uses[node.name], free[node.name]) for node in sorted(snapshot.nodes, key=lambda node: node.name)]
 
 
-def _node_out(engine: Engine, snapshot: Snapshot, node: Node, use: _NodeUse) -> NodeOut:
+def _node_out(engine: Engine, node: Node, use: _NodeUse, free: int) -> NodeOut:
     devices = [
         DeviceOut(
             index=device.index,
@@ -70,7 +70,7 @@ def _node_out(engine: Engine, snapshot: Snapshot, node: Node, use: _NodeUse) -> 
         gpu_model=node.gpu_model,
         gpu_memory_mib=node.gpu_memory_mib,
         gpu_millis_allocated=use.gpu_millis,
-        gpus_free=free_gpus(snapshot, node.name),
+        gpus_free=free,
         cpu_millis=node.cpu_millis,
         cpu_millis_allocated=use.cpu_millis,
         memory_mib=node.memory_mib,
@@ -142,7 +142,7 @@ def _project_out(
 
 def cluster_out(engine: Engine, snapshot: Snapshot) -> Cluster:
     statuses = [lifecycle.status(workload) for workload in snapshot.workloads]
-    free = [free_gpus(snapshot, node.name) for node in snapshot.nodes if node.ready]
+    free = free_gpus(snapshot)
     gpus = sum(node.gpus for node in snapshot.nodes)
     return Cluster(
         engine=engine.name,
@@ -150,9 +150,9 @@ def cluster_out(engine: Engine, snapshot: Snapshot) -> Cluster:
         nodes=len(snapshot.nodes),
         nodes_ready=sum(node.ready for node in snapshot.nodes),
         gpus=gpus,
-        gpus_in_use=gpus - sum(free_gpus(snapshot, node.name) for node in snapshot.nodes),
+        gpus_in_use=gpus - sum(free.values()),
         gpu_millis_allocated=sum(held_gpu_millis(workload) for workload in snapshot.workloads),
-        largest_free_block=max(free, default=0),
+        largest_free_block=max((free[node.name] for node in snapshot.nodes if node.ready), default=0),
         running=sum(status in ("Running", "ContainerCreating", "Terminating") for status in statuses),
         pending=sum(status == "Pending" for status in statuses),
         version=snapshot.version,

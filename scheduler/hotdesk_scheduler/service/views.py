@@ -1,18 +1,19 @@
 """The core's values as wire models. One view a workload is kept and reused for as long as nothing it shows has changed.
 
-Core values are frozen, so "unchanged" is identity: a list of a thousand workloads costs a thousand comparisons.
+Core values are frozen, so "unchanged" is identity: a list of a thousand workloads costs a thousand comparisons, one workload costs one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from hotdesk_api.models import DeviceOut, Grant, PodOut, Progress, ReasonOut, Status, WorkloadDetail, WorkloadOut, WorkloadSpec
 
 from hotdesk_scheduler.core import lifecycle
+from hotdesk_scheduler.core.memory import changed
 from hotdesk_scheduler.core.model import HOLDING, Kind, Phase, Pod, PodState, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Hold
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
@@ -30,6 +31,11 @@ _POD_STATUS: dict[PodState, str] = {
     PodState.STOPPED: "Stopped",
     PodState.LOST: "Lost",
 }
+
+
+STEP = 100
+"""So many views are made in one go; between them requests are answered."""
+HoldOf = Callable[[str], Hold | None]
 
 
 def when(seconds: float | None) -> datetime | None:
@@ -87,56 +93,93 @@ class Entry:
 
 
 class Views:
-    """Keeps the current view of every workload; `refresh` returns what changed since the last call."""
+    """Keeps the current view of every workload that somebody looked at, and what has changed since changes were last told."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._entries: dict[str, Entry] = {}
+        self._workloads: dict[str, Workload] = {}
         self._by_name: dict[tuple[str, str], str] = {}
+        self._snapshot: Snapshot | None = None
+        self._changed: dict[str, None] = {}
+        self._removed: list[WorkloadOut] = []
         self._smallest_gpu_mib = 0
         self._simulated = False
+
+    def catch_up(self, snapshot: Snapshot) -> None:
+        """Know who is there. No view is made."""
+        before = self._snapshot
+        if before is None or before.nodes != snapshot.nodes:
+            self._smallest_gpu_mib = min((n.gpu_memory_mib for n in snapshot.nodes if n.gpus), default=0)
+            self._simulated = any(node.simulated for node in snapshot.nodes)
+        gone, new = changed(before.workloads if before else (), snapshot.workloads)
+        self._snapshot = snapshot
+        for workload in gone:
+            del self._workloads[workload.id]
+            del self._by_name[workload.project, workload.name]
+        for workload in new:
+            self._workloads[workload.id] = workload
+            self._by_name[workload.project, workload.name] = workload.id
+        for workload in gone:
+            if workload.id not in self._workloads and (old := self._entries.pop(workload.id, None)):
+                self._changed.pop(workload.id, None)
+                self._removed.append(old.view)
+
+    def look(self, workload_id: str, hold: HoldOf, progress: Mapping[str, Progress]) -> Entry | None:
+        """The view of one workload as it is now; None if it is not there."""
+        workload = self._workloads.get(workload_id)
+        if workload is None:
+            return None
+        self._renew(workload, hold(workload_id), progress.get(workload_id), {})
+        return self._entries[workload_id]
+
+    def renewing(self, snapshot: Snapshot, holds: Mapping[str, Hold], progress: Mapping[str, Progress]) -> Iterator[None]:
+        """Bring all views up to date, in steps of some milliseconds: other things may be done between them."""
+        self.catch_up(snapshot)
+        told: dict[int, ReasonOut | None] = {}
+        for number, workload in enumerate(snapshot.workloads, 1):
+            if self._workloads.get(workload.id) is workload:  # or it changed between two steps
+                self._renew(workload, holds.get(workload.id), progress.get(workload.id), told)
+            if number % STEP == 0:
+                yield
 
     def refresh(
         self, snapshot: Snapshot, holds: Mapping[str, Hold], progress: Mapping[str, Progress]
     ) -> tuple[list[WorkloadOut], list[WorkloadOut]]:
+        """All in one step; (changed or new, removed) since the news before."""
+        for _ in self.renewing(snapshot, holds, progress):
+            pass
+        return self.news()
+
+    def news(self) -> tuple[list[WorkloadOut], list[WorkloadOut]]:
         """(changed or new, removed) since the call before."""
-        self._smallest_gpu_mib = min((n.gpu_memory_mib for n in snapshot.nodes if n.gpus), default=0)
-        self._simulated = any(node.simulated for node in snapshot.nodes)
-        changed, removed = [], []
-        told: dict[int, ReasonOut | None] = {}
-        for workload in snapshot.workloads:
-            hold, report = holds.get(workload.id), progress.get(workload.id)
-            old = self._entries.get(workload.id)
-            if old is not None and old.workload is workload and old.hold == hold and old.progress is report:
-                continue
-            if old is not None and old.workload is workload and old.progress is report and old.hold and hold:
-                view = _moved_up(old, hold, told)
-                is_same = view is old.view
-            else:
-                view = self._view(workload, hold, report)
-                is_same = old is not None and old.view == view
-            if old is not None and is_same:
-                self._entries[workload.id] = Entry(workload, hold, report, old.view, old._json)
-                continue
-            self._entries[workload.id] = Entry(workload, hold, report, view)
-            changed.append(view)
-        if len(self._entries) > len(snapshot.workloads):
-            present = {workload.id for workload in snapshot.workloads}
-            removed = [self._entries.pop(gone).view for gone in self._entries.keys() - present]
-        if changed or removed:
-            self._by_name = {(e.workload.project, e.workload.name): e.workload.id for e in self._entries.values()}
-        return changed, removed
+        found = [self._entries[workload_id].view for workload_id in self._changed], self._removed
+        self._changed, self._removed = {}, []
+        return found
 
-    def find(self, project: str, name: str) -> Entry | None:
-        workload_id = self._by_name.get((project, name))
-        return None if workload_id is None else self._entries[workload_id]
+    def _renew(self, workload: Workload, hold: Hold | None, report: Progress | None, told: dict[int, ReasonOut | None]) -> None:
+        old = self._entries.get(workload.id)
+        if old is not None and old.workload is workload and old.hold == hold and old.progress is report:
+            return
+        if old is not None and old.workload is workload and old.progress is report and old.hold and hold:
+            view = _moved_up(old, hold, told)
+            is_same = view is old.view
+        else:
+            view = self._view(workload, hold, report)
+            is_same = old is not None and old.view == view
+        if old is not None and is_same:
+            self._entries[workload.id] = Entry(workload, hold, report, old.view, old._json)
+            return
+        self._entries[workload.id] = Entry(workload, hold, report, view)
+        self._changed[workload.id] = None
 
-    def get(self, workload_id: str) -> Entry | None:
-        return self._entries.get(workload_id)
+    def id_of(self, project: str, name: str) -> str | None:
+        return self._by_name.get((project, name))
 
     def __iter__(self) -> Iterator[Entry]:
-        """By project, then name."""
-        return (self._entries[self._by_name[key]] for key in sorted(self._by_name))
+        """Those that were looked at, by project, then name."""
+        found = [self._by_name[key] for key in sorted(self._by_name)]
+        return iter([self._entries[workload_id] for workload_id in found if workload_id in self._entries])
 
     def _view(self, workload: Workload, hold: Hold | None, progress: Progress | None) -> WorkloadOut:
         spec = self._engine.spec(workload.id)

@@ -19,6 +19,7 @@ from hotdesk_api.models import WorkloadSpec
 
 from hotdesk_scheduler import collector
 from hotdesk_scheduler.core import history, lifecycle
+from hotdesk_scheduler.core.deadlines import Deadlines
 from hotdesk_scheduler.core.decide import cycle, decide
 from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
@@ -100,6 +101,7 @@ class Play:
     def __init__(self, cluster: Cluster, jobs: Sequence[Job], rules: Rules, *, path: Path | None, progress: Progress) -> None:
         self._rules = rules
         self._policy = rules.policy
+        self._deadlines = Deadlines()
         self._progress = progress
         self._engine = FakeEngine(cluster.nodes, projects=cluster.projects, departments=cluster.departments, runs_workspaces=True)
         self._spec = WorkloadSpec(project="trace")
@@ -148,7 +150,7 @@ class Play:
         due = [self._courses[self._coming[-1][1]].job.submit_ms] if self._coming else []
         due += [self._ends[0][0]] if self._ends else []
         due += [self._releases[0][0]] if self._releases else []
-        deadline = lifecycle.next_wakeup(self._engine.snapshot(), self._policy, self._now)
+        deadline = self._deadlines.next(self._engine.snapshot(), self._policy, self._now)
         if deadline is not None:
             due.append(max(self._now_ms + 1, ceil((deadline - EPOCH) * 1000)))
         if self._policy.history_weight and any(self._waiting.values()) and any(self._held.values()):

@@ -14,9 +14,11 @@ from rich.table import Table
 from hotdesk_scheduler.whatif.figures import Figures, Row
 
 PIPED_WIDTH = 200
+WIDEST = 10_000
 NAMED_WAITING = 3
 
 Cell = Callable[[Row], float | int | None]
+Column = tuple[str, Cell, Callable[[float | int | None], str]]
 
 
 def duration_words(seconds: float | None) -> str:
@@ -37,7 +39,7 @@ def _number(digits: int, unit: str = "") -> Callable[[float | int | None], str]:
     return lambda value: "-" if value is None else f"{value:.{digits}f}{unit}"
 
 
-COLUMNS: Sequence[tuple[str, Cell, Callable[[float | int | None], str]]] = (
+COLUMNS: Sequence[Column] = (
     ("QUOTA", lambda row: row.quota_gpus, lambda value: "-" if value is None else f"{value:g}"),
     ("JOBS", lambda row: row.jobs, _number(0)),
     ("DONE", lambda row: row.finished, _number(0)),
@@ -54,32 +56,47 @@ COLUMNS: Sequence[tuple[str, Cell, Callable[[float | int | None], str]]] = (
 
 
 def print_report(now: Figures, then: Figures | None, *, title: str, what_if: str, notes: Sequence[str]) -> None:
-    """On a terminal as wide as it is; piped always the same text."""
+    """On a terminal no wider than it is; piped always the same text."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
     with console.capture() as captured:
-        console.print(_table(now, then))
+        for table in tables(now, then, console):
+            console.print(table)
     print(title, *notes, sep="\n")
     if then is not None:
         print(f"What if: {what_if}")
     print(*(line.rstrip() for line in captured.get().splitlines()), *_closing(now, then), sep="\n")
 
 
-def _table(now: Figures, then: Figures | None) -> Table:
+def tables(now: Figures, then: Figures | None, console: Console) -> list[Table]:
+    """All columns, one below the other in as many tables as the width of the console takes."""
+    anywhere = console.options.update(width=WIDEST)
+    found: list[Table] = []
+    columns = list(COLUMNS)
+    while columns:
+        count = len(columns)
+        while count > 1 and console.measure(_table(now, then, columns[:count]), options=anywhere).maximum > console.width:
+            count -= 1
+        found.append(_table(now, then, columns[:count]))
+        columns = columns[count:]
+    return found
+
+
+def _table(now: Figures, then: Figures | None, columns: Sequence[Column]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("PROJECT")
     if then is not None:
         table.add_column("")
-    for heading, _, _ in COLUMNS:
+    for heading, _, _ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     pairs = zip((*now.rows, now.total), (*then.rows, then.total) if then else (None,) * (len(now.rows) + 1), strict=True)
     for row, other in pairs:
-        cells = [show(value(row)) for _, value, show in COLUMNS]
+        cells = [show(value(row)) for _, value, show in columns]
         if other is None:
             table.add_row(row.project, *cells)
             continue
         table.add_row(row.project, "now", *cells)
-        table.add_row("", "what if", *(show(value(other)) for _, value, show in COLUMNS))
-        table.add_row("", "change", *(change(value(row), value(other), show) for _, value, show in COLUMNS), end_section=True, style="bold")
+        table.add_row("", "what if", *(show(value(other)) for _, value, show in columns))
+        table.add_row("", "change", *(change(value(row), value(other), show) for _, value, show in columns), end_section=True, style="bold")
     return table
 
 

@@ -97,6 +97,9 @@ def read_rows(path: Path, columns: Sequence[Column], *, need: Sequence[str]) -> 
         other = next(column for column in columns if column.name == missing[0]).also
         called = f" (or {', '.join(other[:5])})" if other else ""
         raise Invalid(f"{path} has no column {missing[0]}{called}; its columns: {', '.join(headings)}.", field=missing[0])
+    for (number, _), row in zip(numbered[1:], cells[1:], strict=True):
+        if any(cell.strip() for cell in row[len(headings) :]):
+            raise Invalid(f"{path}, line {number}, has {len(row)} values, and the first line names {len(headings)} columns.")
     shown = {name: headings[at] for name, (at, _) in places.items()}
     units = {name: unit for name, (_, unit) in places.items()}
     return [
