@@ -7,13 +7,14 @@
 #   make install    prepare .venv only
 #   make night      the random properties of the core again, with new examples, ten times as many
 #   make lint       ruff, mypy, import rules
+#   make kube       build Kubernetes for its tests, once, into ~/.cache/hotdesk-kube (needs Go)    LEVEL=3
 #   make bench      measure the figures the README claims, write build/bench.json
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help up down passwords install test night lint bench clean
+.PHONY: help up down passwords install test night lint kube bench clean
 
 PORT ?= 8000
 STATE ?= $(HOME)/.local/state/hotdesk
@@ -21,6 +22,7 @@ SIMULATE ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+LEVEL ?= 3
 as_one_word = '$(subst ','\'',$(1))'
 
 help:
@@ -55,6 +57,9 @@ lint:
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+kube:
+	@python3 tests/kubernetes/cluster/programs.py $(LEVEL)
 
 bench:
 	@bash .ci/install dev quiet

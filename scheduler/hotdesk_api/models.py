@@ -114,6 +114,17 @@ class PodOut(Wire):
     error: str = ""
 
 
+class PodGrant(Wire):
+    """On a cluster: where the hub's spawner makes a workspace's pod, what marks it as the workload's, and what it may use."""
+
+    namespace: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    gpus: int = Field(default=0, description="whole ones, from the device plugin")
+    cpu_millis: int = 0
+    memory_mib: int = 0
+
+
 class Grant(Wire):
     """For a workspace whose placement is granted: what its process must be started with."""
 
@@ -122,6 +133,7 @@ class Grant(Wire):
     gpu_millis: int
     simulated: bool
     tier: str
+    pod: PodGrant | None = None
 
 
 class WorkloadOut(Wire):

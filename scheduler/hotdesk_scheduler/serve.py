@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import hashlib
 import logging
 import os
 import secrets
@@ -13,17 +14,18 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hotdesk_api.errors import Invalid
+from hotdesk_api.errors import Invalid, Unavailable
+from hotdesk_api.models import WorkloadSpec
 from hotdesk_api.version import VERSION
 
-from hotdesk_scheduler.core.model import Policy
+from hotdesk_scheduler.core.model import Policy, Workload
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
-from hotdesk_scheduler.engines.base import Engine
+from hotdesk_scheduler.engines.base import Engine, Led, Mirror
 from hotdesk_scheduler.engines.local.engine import LocalConfig, LocalEngine
 from hotdesk_scheduler.records import Records
-from hotdesk_scheduler.rest.app import listen, make_app
+from hotdesk_scheduler.rest.app import listen, make_app, make_waiting_app
 from hotdesk_scheduler.rest.auth import Authenticator, FileAuthenticator, HubAuthenticator
-from hotdesk_scheduler.service import projects
+from hotdesk_scheduler.service import projects, specs
 from hotdesk_scheduler.service.callers import Scopes
 from hotdesk_scheduler.service.desk import Desk
 from hotdesk_scheduler.service.hub import HubClient
@@ -61,8 +63,10 @@ def authenticator(settings: Settings) -> Authenticator:
     )
 
 
-def report_key(path: Path) -> bytes:
-    """The key behind jobs' report tokens; kept, so that tokens of running jobs stay good over a restart."""
+def report_key(path: Path, given: Path | None = None) -> bytes:
+    """The key behind jobs' report tokens; kept, so that tokens of running jobs stay good over a restart. `given`: a file that has one."""
+    if given is not None:
+        return given_key(given)
     with contextlib.suppress(FileNotFoundError):
         if len(found := path.read_bytes()) == KEY_BYTES:
             return found
@@ -72,6 +76,17 @@ def report_key(path: Path) -> bytes:
     with os.fdopen(descriptor, "wb") as file:
         file.write(key)
     return key
+
+
+def given_key(path: Path) -> bytes:
+    """Of whatever the file holds; Invalid if that is too little."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise Invalid(f"The report key {path} cannot be read: {error.strerror}.", field="report_key_file") from error
+    if len(content) < KEY_BYTES:
+        raise Invalid(f"The report key {path} has {len(content)} bytes; at least {KEY_BYTES} are needed.", field="report_key_file")
+    return hashlib.sha256(content).digest()
 
 
 def policy(settings: Settings) -> Policy:
@@ -94,11 +109,12 @@ def make_desk(settings: Settings, engine: Engine) -> Desk:
         Records(url),
         policy=policy(settings),
         hub=HubClient(settings.hub_api_url, settings.hub_token) if managed else None,
-        report_key=report_key(settings.scheduler_dir / "report.key"),
+        report_key=report_key(settings.scheduler_dir / "report.key", settings.report_key_file),
         tick_s=settings.tick_s,
         patience=Patience(poll_s=settings.workspace_poll_s, wait_s=settings.workspace_wait_s, grant_s=settings.grant_s),
         seed_marker=settings.scheduler_dir / "seeded",
         decision_log=decision_log(settings),
+        mirror=engine if isinstance(engine, Mirror) else None,
         history_half_life_s=settings.history_half_life_s,
     )
 
@@ -117,7 +133,36 @@ def decision_log(settings: Settings) -> DecisionLog | None:
 
 def make_engine(settings: Settings) -> Engine:
     """The only place that chooses an engine."""
+    if settings.engine == "kubernetes":
+        return _kubernetes(settings)
     return LocalEngine(LocalConfig(state_dir=settings.state_dir, simulate=settings.simulate or None, parent_pid=_parent(settings)))
+
+
+def _kubernetes(settings: Settings) -> Engine:
+    try:
+        from hotdesk_scheduler.engines.kubernetes.engine import KubernetesConfig, KubernetesEngine
+    except ImportError as error:
+        raise Invalid(
+            f"The engine kubernetes needs {error.name}, which is not installed.",
+            field="engine",
+            value="kubernetes",
+            next_step="pip install 'hotdesk[hub,kubernetes]'",
+        ) from error
+    return KubernetesEngine(
+        KubernetesConfig(
+            namespace=settings.namespace,
+            prefix=settings.namespace_prefix,
+            pod=settings.pod_name or None,
+            kubeconfig=settings.kubeconfig,
+            node_patience_s=settings.node_patience_s,
+            resolve=_resolved,
+        )
+    )
+
+
+def _resolved(spec: WorkloadSpec, workload_id: str, user: str, now: float) -> Workload:
+    """What a workload comes to that somebody wrote as a resource."""
+    return specs.workload_of(spec, workload_id=workload_id, name=spec.name or workload_id, user=user, now=now)
 
 
 def _parent(settings: Settings) -> int | None:
@@ -141,18 +186,60 @@ async def serve(settings: Settings) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(checks.close)
         stack.callback(watching.cancel)
-        await desk.open()
+        host, port = address(settings)
+        if isinstance(desk.engine, Led):
+            port = await _wait_for_turn(desk, settings, ended)
+            if ended.is_set():
+                return
+        else:
+            await desk.open()
         stack.push_async_callback(desk.stop)
+        lost = asyncio.create_task(_watch_lease(desk.engine, ended), name="lease")
+        stack.callback(lost.cancel)
         await projects.seed(desk, parse_seed_projects(settings.seed_projects))
-        server, port = await listen(make_app(desk, checks, prefix=settings.service_prefix), *address(settings))
+        server, port = await listen(make_app(desk, checks, prefix=settings.service_prefix), host, port)
         stack.callback(server.stop)
-        host, _ = address(settings)
-        desk.api_url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104  # compared, not bound
+        own_url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"  # noqa: S104  # compared, not bound
+        desk.api_url = settings.advertise_url or own_url
         _write_port(settings.scheduler_dir / "port", port)
         await desk.start()
         log.info("service.ready url=%s state=%s simulated=%s", desk.api_url, settings.state_dir, settings.simulate or "no")
         await ended.wait()
         log.info("service.stopping pods=stay")
+    if lost.done() and not lost.cancelled():
+        raise Unavailable(
+            "Another scheduler leads now; this one has ended.", next_step="Nothing: it is started again and waits for its turn."
+        )
+
+
+async def _wait_for_turn(desk: Desk, settings: Settings, ended: asyncio.Event) -> int:
+    """Opened when it is this scheduler's turn, unless it is asked to end before. It answers /healthz meanwhile, so that nobody kills it.
+
+    Returns the port it listened on, for what it serves then.
+    """
+    server, port = await listen(make_waiting_app(), *address(settings))
+    opening, asked = asyncio.create_task(desk.open()), asyncio.create_task(ended.wait())
+    try:
+        _write_port(settings.scheduler_dir / "port", port)
+        await asyncio.wait((opening, asked), return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            await opening
+        return port
+    finally:
+        server.stop()
+        await server.close_all_connections()
+        for task in (opening, asked):
+            task.cancel()
+        await asyncio.gather(opening, asked, return_exceptions=True)
+
+
+async def _watch_lease(engine: Engine, ended: asyncio.Event) -> None:
+    if not isinstance(engine, Led):
+        await asyncio.Event().wait()  # there is only one
+        return
+    await engine.lost()
+    log.error("service.superseded")
+    ended.set()
 
 
 def _write_port(path: Path, port: int) -> None:

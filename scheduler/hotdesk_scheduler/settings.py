@@ -38,6 +38,12 @@ def _count(text: str) -> int:
     return value
 
 
+def _engine(text: str) -> str:
+    if text not in ("local", "kubernetes"):
+        raise ValueError("it is to be local or kubernetes")
+    return text
+
+
 def _half_life(text: str) -> float:
     if (value := _seconds(text)) < 1:
         raise ValueError("it is to be a second or more, such as 7d")
@@ -65,9 +71,13 @@ class Settings:
     """A field is a flag (`state_dir` -> `--state`, else the name with dashes) and a variable (`HOTDESK_…`). Flags win."""
 
     state_dir: Path = field(default=DEFAULT_STATE, metadata=_about("where everything is kept (0700)", parse=_path, metavar="DIR"))
+    engine: str = field(default="local", metadata=_about("what runs pods: local (this machine) or kubernetes", parse=_engine))
     simulate: str = field(default="", metadata=_about("simulated nodes instead of real GPUs, such as 2x8xV100-SXM2-32GB", metavar="SHAPE"))
     host: str = field(default="127.0.0.1", metadata=_about("address to listen on; loopback unless you mean it"))
     port: int = field(default=8010, metadata=_about("port to listen on; 0 = any free one, written to STATE/scheduler/port", parse=int))
+    advertise_url: str = field(
+        default="", metadata=_about("where jobs reach this, to report their progress; default: host and port", metavar="URL")
+    )
     seed_projects: str = field(
         default="", metadata=_about("projects and GPU quotas made on the very first start, such as team-a=4,team-b=2", metavar="A=N,…")
     )
@@ -108,6 +118,26 @@ class Settings:
         default=600.0, metadata=_about("how long a waiting workspace keeps its place without its spawner", parse=_seconds)
     )
     grant_s: float = field(default=300.0, metadata=_about("how long a granted workspace may take to be taken up", parse=_seconds))
+    namespace: str = field(
+        default="hotdesk", metadata=_about("kubernetes: where Hotdesk is installed, with its projects, departments and lease")
+    )
+    namespace_prefix: str = field(
+        default="hotdesk-", metadata=_about("kubernetes: prefix and project name are the namespace of its workloads", metavar="PREFIX")
+    )
+    kubeconfig: Path | None = field(
+        default=None,
+        metadata=_about("kubernetes: the cluster; default: KUBECONFIG, or the pod's own service account", parse=_path, metavar="FILE"),
+    )
+    node_patience_s: float = field(
+        default=60.0, metadata=_about("kubernetes: how long a node may be not ready before its pods are given up", parse=_seconds)
+    )
+    pod_name: str = field(
+        default="",
+        metadata=_about("kubernetes: the pod this runs in, in the same namespace; it is marked while it leads", variable="POD_NAME"),
+    )
+    report_key_file: Path | None = field(
+        default=None, metadata=_about("the key of jobs' report tokens, when several schedulers share one", parse=_path, metavar="FILE")
+    )
     log_level: str = field(default="info", metadata=_about("debug, info, warning or error"))
     hub_api_url: str = field(default="", metadata=_about("the hub's API, set by the hub", variable="JUPYTERHUB_API_URL", metavar="URL"))
     hub_pid: int = field(

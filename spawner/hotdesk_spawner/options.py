@@ -74,7 +74,7 @@ def _text(options: Mapping[str, Any], name: str) -> str:
 _EXAMPLES = {"project": '"team-a"', "gpu": '"0.5"', "gpu_memory": '"8G"', "cpu": '"2"', "memory": '"4G"'}
 
 
-def _unwrapped(options: Mapping[str, Any]) -> Mapping[str, Any]:
+def unwrapped(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """JupyterHub 5.x leaves 6.x's `{"user_options": {...}}` one level too deep."""
     inner = options.get("user_options")
     return inner if isinstance(inner, Mapping) and len(options) == 1 else options
@@ -98,7 +98,7 @@ def _project(options: Mapping[str, Any], projects: Sequence[str]) -> str:
 
 def read(options: Mapping[str, Any], *, projects: Sequence[str]) -> Wish:
     """The wish that JSON user options stand for; `projects` are those the person may use. Raises Invalid or Refused."""
-    options = _unwrapped(options)
+    options = unwrapped(options)
     unknown = sorted(set(map(str, options)) - set(KEYS))
     if unknown:
         raise Invalid(f"A workspace has no option {unknown[0]}.", field=unknown[0], next_step=f"The options are {', '.join(KEYS)}.")

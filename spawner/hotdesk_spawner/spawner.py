@@ -14,7 +14,7 @@ from typing import Any
 from hotdesk_api import calls
 from hotdesk_api.client import AsyncClient
 from hotdesk_api.errors import HotdeskError, Unavailable
-from hotdesk_api.models import Grant, ProjectOut
+from hotdesk_api.models import Grant, ProjectOut, WorkloadSpec
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
 from traitlets import Unicode, default
@@ -131,8 +131,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
 
     async def _wait_for_grant(self) -> None:
         names = [project.name for project in await self._projects_patiently()]
-        wish = options.read(self.user_options or {}, projects=names)
-        spec = options.spec_of(wish, user=self.user.name, server=self.name)
+        wish, spec = await self.asked(names)
         self._board.put(progress.asked(options.in_words(wish)))
         place = Place(self.client, project=spec.project, name=str(spec.name))
         self._place = place  # from here on the place is given back at every end
@@ -144,6 +143,11 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         finally:
             keeping_up.cancel()
         self._board.put(progress.granted(self._grant))
+
+    async def asked(self, projects: Sequence[str]) -> tuple[options.Wish, WorkloadSpec]:
+        """What the user options come to; `projects` are the person's. Raises HotdeskError."""
+        wish = options.read(self.user_options or {}, projects=projects)
+        return wish, options.spec_of(wish, user=self.user.name, server=self.name)
 
     async def _projects_patiently(self) -> list[ProjectOut]:
         retry = Retry(REPORT_PATIENCE_S)
@@ -189,7 +193,8 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
             env |= {name: value for name, value in self._grant.environment.items() if name not in self.own_variables}
             env |= {"HOTDESK_PROJECT": self._place.project, "HOTDESK_WORKSPACE": self._place.name}
             first = self._grant.environment.get("PATH")
-            env["PATH"] = f"{first}:{own_path}" if first else own_path
+            if first:  # without a PATH of ours an image keeps its own
+                env["PATH"] = f"{first}:{own_path}" if own_path else first
         env["HOTDESK_API_URL"] = url
         return env
 
@@ -257,9 +262,9 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
 class _LazyPlace(Place):
     """A place known from the hub's database, before there is an event loop to make a client in."""
 
-    def __init__(self, spawner: QueuedSpawner, *, project: str, name: str) -> None:
+    def __init__(self, spawner: QueuedSpawner, *, project: str, name: str, running: bool = True) -> None:
         self._spawner = spawner
-        self.project, self.name, self.running, self.held = project, name, True, True
+        self.project, self.name, self.running, self.held = project, name, running, True
 
     @property
     def _client(self) -> AsyncClient:  # type: ignore[override]  # looked up when used

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hotdesk_api.errors import Invalid
-from hotdesk_scheduler import cli, settings
+from hotdesk_scheduler import cli, serve, settings
 from hotdesk_scheduler.settings import Settings, load, parse_seed_projects
 
 DOCUMENT = Path(settings.__file__).parents[1] / "settings.md"
@@ -66,3 +66,13 @@ def test_serve_without_anybody_who_knows_callers_says_what_to_do(
 ) -> None:
     assert cli.main(["serve", "--state", str(tmp_path / "state"), "--simulate", "1x1xV100-SXM2-32GB"]) == 2
     assert "--tokens" in capsys.readouterr().err
+
+
+def test_several_schedulers_take_the_key_of_report_tokens_from_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("x" * 40)
+    first, second = (serve.report_key(tmp_path / name, file) for name in ("one", "two"))
+    assert first == second
+    file.write_text("short")
+    with pytest.raises(Invalid, match="at least 32"):
+        serve.report_key(tmp_path / "one", file)

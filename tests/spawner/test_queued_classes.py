@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from hotdesk_api.client import AsyncClient
+from hotdesk_api.models import Grant
 from hotdesk_spawner import HotdeskSpawner, LocalWorkspaces, QueuedSpawner, queued
+from hotdesk_spawner.place import Place
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 
 
@@ -20,3 +25,19 @@ def test_the_local_class_queues_before_it_starts() -> None:
 def test_the_base_keeps_its_own_idea_of_who_and_where_unless_local() -> None:
     assert "HOME" in queued(SimpleLocalProcessSpawner).own_variables
     assert not HotdeskSpawner.own_variables
+
+
+class InAnImage(SimpleLocalProcessSpawner):  # type: ignore[misc]  # JupyterHub ships no types
+    """As KubeSpawner: the image has its own PATH."""
+
+    def get_env(self) -> dict[str, str]:
+        return {"LANG": "C"}
+
+
+def test_where_the_base_sets_no_path_the_images_own_holds_unless_the_grant_brings_one() -> None:
+    spawner = queued(InAnImage)(scheduler_url="http://scheduler")
+    spawner._place = Place(cast(AsyncClient, None), project="team-a", name="workspace-alice")
+    for given, path in (({}, None), ({"PATH": "/ours"}, "/ours")):
+        spawner._grant = Grant(node="n", environment=given, gpu_millis=0, simulated=False, tier="")
+        assert spawner.get_env().get("PATH") == path
+    assert spawner.get_env()["HOTDESK_API_URL"] == "http://scheduler"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from hotdesk_api.models import WorkloadSpec
+from hotdesk_api.models import PodGrant, WorkloadSpec
 
 from hotdesk_scheduler.core.model import Department, Phase, Placement, PodState, Project, Snapshot, Workload
 from hotdesk_scheduler.core.reasons import Reason
@@ -32,7 +32,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class PodDetails:
-    """What the engine knows of a pod beyond the core: its devices, the environment of its share, its process, its ports."""
+    """What the engine knows of a pod beyond the core: its devices, the environment of its share, its process, its ports.
+
+    `grant`: how the hub makes a workspace's pod on a cluster.
+    """
 
     devices: tuple[Device, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +43,7 @@ class PodDetails:
     ports: Mapping[int, int] = field(default_factory=dict)
     tier: str = ""
     error: str = ""
+    grant: PodGrant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,25 @@ class ExecSession(Protocol):
 
     async def close(self) -> None:
         """End the command (its whole process group)."""
+
+
+@runtime_checkable
+class Mirror(Protocol):
+    """An engine that shows what the service says where its own people look (`kubectl describe`). Neither does I/O nor fails."""
+
+    def show_holds(self, reasons: Mapping[str, Reason]) -> None:
+        """Why each waiting workload waits, after a plan."""
+
+    def show_event(self, workload_id: str, kind: str, reason: str, sentence: str) -> None:
+        """`kind` is Normal or Warning, `reason` one CamelCase word."""
+
+
+@runtime_checkable
+class Led(Protocol):
+    """An engine of which several schedulers may be started: one leads, the others wait in `open()`."""
+
+    async def lost(self) -> None:
+        """Returns when another one leads: this process may do nothing any more, and ends."""
 
 
 class Engine(Protocol):

@@ -36,6 +36,20 @@ def make_app(desk: Desk, authenticator: Authenticator, *, prefix: str = "") -> w
     )
 
 
+class _Waiting(web.RequestHandler):
+    """Alive, and not the one to ask."""
+
+    def prepare(self) -> None:
+        healthy = self.request.path == "/healthz"
+        self.set_status(200 if healthy else 503)
+        self.finish("waiting for its turn\n")
+
+
+def make_waiting_app() -> web.Application:
+    """What a scheduler answers while another one leads."""
+    return web.Application([(r"/.*", _Waiting)], log_function=lambda handler: None)
+
+
 async def listen(app: web.Application, host: str, port: int) -> tuple[httpserver.HTTPServer, int]:
     """Serve on the port (0: any), waiting some seconds for one that is just leaving it. Returns the server and its port."""
     deadline = asyncio.get_running_loop().time() + BIND_S

@@ -25,7 +25,7 @@ from hotdesk_scheduler.core.history import Usage
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, PodState, Policy, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
-from hotdesk_scheduler.engines.base import Engine
+from hotdesk_scheduler.engines.base import Engine, Mirror
 from hotdesk_scheduler.metrics import Metrics
 from hotdesk_scheduler.records import Audit, Event, PastUse, Records
 from hotdesk_scheduler.service import specs
@@ -63,11 +63,13 @@ class Desk:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         seed_marker: Path | None = None,
         decision_log: DecisionLog | None = None,
+        mirror: Mirror | None = None,
         history_half_life_s: float = 604_800.0,
     ) -> None:
         self.engine = engine
         self.records = records
         self.decision_log = decision_log
+        self._mirror = mirror
         self.clock = clock
         self.feed = Feed()
         self.views = Views(engine)
@@ -174,6 +176,8 @@ class Desk:
         return None if workload_id is None else self._look(workload_id)
 
     def _after_pass(self) -> None:
+        if self._mirror is not None:
+            self._mirror.show_holds({workload_id: told.reason for workload_id, told in self.loop.told.items()})
         self._news.set()
         self.workspaces.wake()
 
@@ -203,6 +207,8 @@ class Desk:
 
     def announce(self, event: Event) -> None:
         self.records.add(event)
+        if self._mirror is not None and event.workload_id is not None:
+            self._mirror.show_event(event.workload_id, event.type, event.reason, event.message)
         if not len(self.feed):
             return
         workload = self.engine.find(event.workload_id) if event.workload_id else None

@@ -245,6 +245,7 @@ class Views:
             gpu_millis=pod.placement.gpu_millis,
             simulated=self._simulated,
             tier=details.tier,
+            pod=details.grant,
         )
 
 

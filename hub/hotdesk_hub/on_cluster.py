@@ -1,0 +1,45 @@
+"""What makes a hub on Kubernetes Hotdesk's: workspaces are pods that wait in the scheduler's queue. Over whatever else configures the hub.
+
+The namespace, addresses, log-in and all of `c.KubeSpawner…` stay the hub's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hotdesk_spawner.shared import why_stopped
+
+from hotdesk_hub import handlers, roles
+from hotdesk_hub.config import AT_ONCE_S, PAGES, POLL_INTERVAL_S
+
+INIT_SPAWNERS_S = 1  # a pod that is still coming must not hold up the hub's start
+
+
+def configure(
+    c: Any, *, scheduler_url: str, scheduler_token: str, spawner_token: str, workspace_scheduler_url: str = "", admins: Sequence[str] = ()
+) -> None:
+    """`scheduler_url`: as the hub reaches it. The tokens are kept in a Secret, so that they hold over restarts of the hub."""
+    c.JupyterHub.spawner_class = "hotdesk-kube"
+    c.QueuedSpawner.scheduler_url = scheduler_url
+    c.QueuedSpawner.scheduler_token = spawner_token
+    c.QueuedSpawner.workspace_scheduler_url = workspace_scheduler_url
+    c.KubeSpawner.poll_interval = POLL_INTERVAL_S
+    c.Spawner.server_token_scopes = roles.NOTEBOOK_SCOPES
+    c.JupyterHub.custom_scopes.update(roles.CUSTOM_SCOPES)
+    c.JupyterHub.load_roles.extend(roles.roles(admins=list(admins)))
+    c.JupyterHub.services.extend(
+        [
+            {"name": roles.SERVICE, "url": scheduler_url, "api_token": scheduler_token, "oauth_no_confirm": True, "display": False},
+            {"name": roles.SPAWNER_SERVICE, "api_token": spawner_token, "display": False},
+        ]
+    )
+    c.JupyterHub.cleanup_servers = False  # a hub that stops leaves workspaces running
+    c.JupyterHub.allow_named_servers = True
+    c.JupyterHub.concurrent_spawn_limit = 0  # a queued workspace is a pending spawn; the queue has no such limit
+    c.JupyterHub.init_spawners_timeout = INIT_SPAWNERS_S
+    c.JupyterHub.default_url = "/hub/home"  # logging in alone starts nothing
+    c.JupyterHub.tornado_settings.update({"slow_spawn_timeout": AT_ONCE_S})
+    c.JupyterHub.template_paths.insert(0, str(PAGES))
+    c.JupyterHub.template_vars.update({"hotdesk_simulated": "", "hotdesk_why_stopped": why_stopped})
+    c.JupyterHub.extra_handlers.extend(handlers.HANDLERS)

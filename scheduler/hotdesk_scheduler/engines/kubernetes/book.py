@@ -1,0 +1,202 @@
+"""What the engine knows, in memory: workloads with their resource, projects, nodes, pods seen; snapshots of it; who listens.
+
+The API server is behind it: what is written there is read back after a restart, what is decided here is written as soon as it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+from hotdesk_api.errors import Conflict, NotFound
+from hotdesk_api.models import WorkloadSpec
+
+from hotdesk_scheduler.core.model import HOLDING, Department, Node, Placement, Pod, Project, Resources, Snapshot, Workload
+from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.engines.base import Change
+from hotdesk_scheduler.engines.kubernetes import devices
+from hotdesk_scheduler.engines.kubernetes.observe import Seen
+from hotdesk_scheduler.engines.kubernetes.resources import Held
+from hotdesk_scheduler.engines.kubernetes.watch import Key
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One workload: its resource (`version` as last written or read) and the core's value, which may be ahead of what is written."""
+
+    namespace: str
+    uid: str
+    version: int
+    workload: Workload
+    spec: WorkloadSpec
+    grants: dict[int, tuple[Held, ...]] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+    hold: Reason | None = None
+    written: object = None
+    is_saving: bool = False
+    is_claimed: bool = False
+    suspended: bool = False
+    deleting: bool = False
+    saving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turns: dict[int, asyncio.Lock] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """Pods of others may be named like our workloads."""
+        return self.namespace, f"pod/{self.workload.name}" if self.is_claimed else self.workload.name
+
+    def turn(self, index: int) -> asyncio.Lock:
+        """What is done about one pod is done one thing after the other."""
+        return self.turns.setdefault(index, asyncio.Lock())
+
+    def worth_writing(self) -> object:
+        return self.workload, self.hold, tuple(sorted(self.errors.items()))
+
+    def pod(self, index: int) -> Pod:
+        pods = self.workload.pods
+        if 0 <= index < len(pods) and pods[index].index == index:
+            return pods[index]
+        for pod in pods:
+            if pod.index == index:
+                return pod
+        raise NotFound(f"{self.workload.name} has no pod {index}.", field="pod", value=index)
+
+
+class Book:
+    """`changed()` after every change: the version grows and the listeners hear of it."""
+
+    def __init__(self, *, version: int) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.keys: dict[Key, str] = {}
+        self.projects: dict[str, Project] = {}
+        self.departments: dict[str, Department] = {}
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[Key, Seen] = {}
+        self._pods_on: dict[str, set[Key]] = {}
+        self._granted: dict[str, set[tuple[str, int]]] = {}
+        self._stale_nodes: set[str] = set()
+        self._version = version
+        self._snapshot: Snapshot | None = None
+        self._listeners: list[asyncio.Queue[Change | None]] = []
+
+    def entry(self, workload_id: str) -> Entry:
+        try:
+            return self.entries[workload_id]
+        except KeyError:
+            raise NotFound(f"There is no workload {workload_id}.", field="id", value=workload_id) from None
+
+    def add(self, entry: Entry) -> None:
+        self.entries[entry.workload.id] = entry
+        self.keys[entry.key] = entry.workload.id
+
+    def drop(self, workload_id: str) -> Entry | None:
+        entry = self.entries.pop(workload_id, None)
+        if entry is not None:
+            self.keys.pop(entry.key, None)
+            self._stale_nodes.update(pod.placement.node for pod in entry.workload.pods if pod.placement)
+        return entry
+
+    def put(self, entry: Entry, workload: Workload) -> None:
+        """The workload's new value; nodes where that changes who holds what are counted again."""
+        for old, new in zip(entry.workload.pods, workload.pods, strict=False):
+            if old is not new:
+                self._stale_nodes.update(pod.placement.node for pod in (old, new) if pod.placement)
+        entry.workload = workload
+
+    def see(self, key: Key, seen: Seen | None) -> None:
+        """A pod of whoever's is there, has changed or is gone."""
+        old = self.pods.pop(key, None)
+        if old is not None and old.node:
+            self._pods_on.get(old.node, set()).discard(key)
+            self._stale_nodes.add(old.node)
+        if seen is not None:
+            self.pods[key] = seen
+            if seen.node:
+                self._pods_on.setdefault(seen.node, set()).add(key)
+                self._stale_nodes.add(seen.node)
+
+    def grant(self, entry: Entry, index: int, node: str, held: tuple[Held, ...]) -> None:
+        """Remember which devices of a node a pod holds, as long as it does."""
+        entry.grants[index] = held
+        self._granted.setdefault(node, set()).add((entry.workload.id, index))
+
+    def held_on(self, node: str) -> list[Held]:
+        """Devices of a node that pods of ours hold."""
+        found: list[Held] = []
+        for workload_id, index in tuple(self._granted.get(node, ())):
+            entry = self.entries.get(workload_id)
+            pod = next((one for one in entry.workload.pods if one.index == index), None) if entry else None
+            if entry and pod and pod.state in HOLDING and pod.placement and pod.placement.node == node:
+                found.extend(entry.grants.get(index, ()))
+            else:
+                self._granted[node].discard((workload_id, index))
+        return found
+
+    def would_give(self, placement: Placement) -> tuple[Held, ...]:
+        """GPUs of a simulated node for a pod that starts now (`Conflict`: not free). Of a real one the device plugin chooses: none."""
+        node = self.nodes.get(placement.node)
+        if node is None:
+            raise Conflict(f"There is no node {placement.node} any more.", field="placement", value=placement.node)
+        return devices.assign(placement, node.gpus, self.held_on(node.name)) if node.simulated else ()
+
+    def recount(self) -> bool:
+        """What pods that are not counted as ours hold on each node; whether that is any news."""
+        news = False
+        for name in self._stale_nodes & self.nodes.keys():
+            foreign = self._foreign(name)
+            if foreign != self.nodes[name].foreign:
+                self.nodes[name] = replace(self.nodes[name], foreign=foreign)
+                news = True
+        self._stale_nodes.clear()
+        return news
+
+    def put_node(self, node: Node) -> None:
+        self.nodes[node.name] = replace(node, foreign=self._foreign(node.name))
+
+    def _foreign(self, node: str) -> Resources:
+        uses = [seen.uses for key in self._pods_on.get(node, ()) if (seen := self.pods[key]).holds and not self._is_counted(seen)]
+        return Resources(*(sum(getattr(one, name) for one in uses) for name in ("gpu_millis", "cpu_millis", "memory_mib")))
+
+    def _is_counted(self, seen: Seen) -> bool:
+        """Whether the core sees its room as taken by the workload it belongs to."""
+        entry = self.entries.get(seen.workload_id or seen.uid)
+        if entry is None:
+            return False
+        return any(pod.index == seen.index and pod.attempt == seen.attempt and pod.state in HOLDING for pod in entry.workload.pods)
+
+    def snapshot(self) -> Snapshot:
+        if self._stale_nodes and self.recount():
+            self._version += 1
+            self._snapshot = None
+        if self._snapshot is None:
+            self._snapshot = Snapshot(
+                version=self._version,
+                nodes=tuple(self.nodes.values()),
+                departments=tuple(self.departments.values()),
+                projects=tuple(self.projects.values()),
+                workloads=tuple(entry.workload for entry in self.entries.values()),
+            )
+        return self._snapshot
+
+    def changed(self, change: Change) -> None:
+        self._version += 1
+        self._snapshot = None
+        self.tell(change)
+
+    def tell(self, change: Change) -> None:
+        for queue in self._listeners:
+            queue.put_nowait(change)
+
+    async def listen(self) -> AsyncIterator[Change]:
+        queue: asyncio.Queue[Change | None] = asyncio.Queue()
+        self._listeners.append(queue)
+        try:
+            while (change := await queue.get()) is not None:
+                yield change
+        finally:
+            self._listeners.remove(queue)
+
+    def close(self) -> None:
+        for queue in self._listeners:
+            queue.put_nowait(None)

@@ -1,0 +1,457 @@
+"""The engine of a Kubernetes cluster. This module is the contract (`engines/base.py`) and nothing else.
+
+`book` is what is known, `intake` hears of it, `pods` and `saving` carry it out, `lease` says who may. Memory is ahead of the API server
+by what is under way: whoever takes over reads the pods that exist and the statuses that are written, and decides the rest again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hotdesk_api.errors import Conflict, Invalid, Unavailable
+from hotdesk_api.models import WorkloadSpec
+
+from hotdesk_scheduler.core.model import (
+    HOLDING,
+    Department,
+    Kind,
+    Phase,
+    Placement,
+    Pod,
+    PodState,
+    Project,
+    Snapshot,
+    Workload,
+)
+from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.engines import transitions
+from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
+from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, nodes, objects, resources
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
+from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.events import Events
+from hotdesk_scheduler.engines.kubernetes.intake import Intake, Resolve
+from hotdesk_scheduler.engines.kubernetes.lease import Lease, Terms
+from hotdesk_scheduler.engines.kubernetes.pods import Pods
+from hotdesk_scheduler.engines.kubernetes.resources import Held
+from hotdesk_scheduler.engines.kubernetes.saving import Saving
+from hotdesk_scheduler.engines.kubernetes.watch import Key
+
+LEADS_LABEL = "hotdesk.io/leads"
+_ID = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$")
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesConfig:
+    """`namespace`: where Hotdesk itself is installed, with projects, departments and lease. `prefix` + project: where workloads live.
+
+    `pod`: the one this process runs in, if it does. `resolve` says what a Workload comes to that somebody wrote by hand (service/specs.py).
+    """
+
+    namespace: str = "hotdesk"
+    prefix: str = "hotdesk-"
+    pod: str | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+    terms: Terms = field(default_factory=Terms)
+    node_patience_s: float = 60.0
+    resolve: Resolve | None = None
+
+
+class KubernetesEngine:
+    """See `engines.base.Engine`. `open()` waits until this process leads; `lost` is called once when it does not any more."""
+
+    name = "kubernetes"
+
+    def __init__(self, config: KubernetesConfig) -> None:
+        self.config = config
+        self.pod_environment: Callable[[Workload], Mapping[str, str]] = lambda workload: {}
+        self._book = Book(version=int(time.time() * 1000))
+        self._is_closed = False
+        self._opening: Intake | None = None
+
+    async def open(self) -> None:
+        self._api = await Api.connect(self.config.kubeconfig, self.config.context)
+        identity = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        self._lease = Lease(self._api, self.config.namespace, identity, terms=self.config.terms)
+        try:
+            await objects.check_definitions(self._api)
+            await self._take_lease()
+            self._saving = Saving(self._api, note=self._note, is_over=self._is_over)
+            self._pods = Pods(self._api, self._book, self._saving, variables=self._variables, is_over=self._is_over)
+            self._intake = self._opening = Intake(
+                self._api,
+                self._book,
+                self._pods,
+                self._saving,
+                namespace=self.config.namespace,
+                prefix=self.config.prefix,
+                resolve=self.config.resolve or check.plainly_resolved,
+                node_patience_s=self.config.node_patience_s,
+            )
+            await self._intake.start()
+            self._events = Events(self._api)
+        except (ApiError, TimeoutError) as error:
+            await self._let_go()
+            next_step = "See that its API server answers, and what this account may do there."
+            raise Unavailable(f"The cluster could not be read: {error}", next_step=next_step) from error
+        except BaseException:
+            await self._let_go()
+            raise
+
+    async def _let_go(self) -> None:
+        """Of what could be had of an opening that did not succeed."""
+        self._is_closed = True
+        if self._opening is not None:
+            await self._opening.stop()
+        await self._lease.give_up()
+        await self._api.close()
+
+    async def _take_lease(self) -> None:
+        """Marked while it leads: the Service of the installation sends requests to the pod with that label."""
+        await self._mark(False)
+        await self._lease.take()
+        await self._mark(True)
+
+    async def _mark(self, leads: bool) -> None:
+        if self.config.pod is not None:
+            await objects.label_pod(self._api, self.config.namespace, self.config.pod, {LEADS_LABEL: "true" if leads else None})
+
+    async def close(self) -> None:
+        await self._events.close()
+        await self._intake.stop()
+        await self._pods.close()
+        await self._saving.close()
+        self._is_closed = True
+        with contextlib.suppress(ApiError):
+            await self._mark(False)
+        await self._lease.give_up()
+        self._book.close()
+        await self._api.close()
+
+    async def lost(self) -> None:
+        """Returns when another scheduler leads: this one may do nothing any more, and ends."""
+        await self._lease.lost.wait()
+
+    @property
+    def requests(self) -> int:
+        """Sent to the API server so far."""
+        return self._api.requests
+
+    def _note(self, key: Key, version: int) -> None:
+        self._intake.workloads.note(key, version)
+
+    def _is_over(self) -> bool:
+        return self._is_closed or self._lease.lost.is_set()
+
+    # what is
+
+    def snapshot(self) -> Snapshot:
+        return self._book.snapshot()
+
+    def show_holds(self, reasons: Mapping[str, Reason]) -> None:
+        """In the condition `Scheduled`; written again only when the main reason is another one."""
+        for workload_id, entry in self._book.entries.items():
+            reason = reasons.get(workload_id)
+            if (entry.hold.code if entry.hold else None) is not (reason.code if reason else None):
+                entry.hold = reason
+                if reason is not None:
+                    self._saving.soon(entry)
+
+    def show_event(self, workload_id: str, kind: str, reason: str, sentence: str) -> None:
+        entry = self._book.entries.get(workload_id)
+        if entry is not None and not self._is_over():
+            self._events.add(entry, kind, reason, sentence)
+
+    def find(self, workload_id: str) -> Workload | None:
+        entry = self._book.entries.get(workload_id)
+        return entry.workload if entry else None
+
+    def changes(self) -> AsyncIterator[Change]:
+        return self._book.listen()
+
+    def spec(self, workload_id: str) -> WorkloadSpec:
+        return self._book.entry(workload_id).spec
+
+    def details(self, workload_id: str, index: int) -> PodDetails:
+        entry = self._book.entry(workload_id)
+        pod = entry.pod(index)
+        error = entry.errors.get(index, "")
+        if pod.state not in HOLDING or pod.placement is None:
+            return PodDetails(error=error)
+        held = entry.grants.get(index, ())
+        environment = {**manifests.layered(self._own(entry, pod), entry.spec.environment), **self.pod_environment(entry.workload)}
+        return PodDetails(
+            devices=self._devices(pod.placement.node, held),
+            environment=environment,
+            tier=self._tier(pod, held),
+            error=error,
+            grant=manifests.grant(entry.workload, pod, entry.namespace) if entry.workload.kind is Kind.WORKSPACE else None,
+        )
+
+    def devices(self, node: str) -> Sequence[Device]:
+        found = self._book.nodes.get(node)
+        return nodes.devices(found) if found else ()
+
+    def would_give(self, placement: Placement) -> Sequence[Device]:
+        held = self._book.would_give(placement)
+        if not held:
+            raise Conflict(f"Which GPUs of {placement.node} it gets is up to that node.", field="placement", value=placement.node)
+        return self._devices(placement.node, held)
+
+    def images(self) -> Sequence[Image]:
+        """Any image of any registry: there is no list of them."""
+        return ()
+
+    async def check(self, spec: WorkloadSpec) -> None:
+        check.check(spec, self._book.nodes.values())
+
+    def _devices(self, node: str, held: Sequence[Held]) -> tuple[Device, ...]:
+        known = {device.index: device for device in self.devices(node)}
+        return tuple(known[one.index] for one in held if one.index in known)
+
+    def _tier(self, pod: Pod, held: Sequence[Held]) -> str:
+        if pod.placement is None or not pod.placement.gpu_millis:
+            return ""
+        return "simulated" if held else "exclusive"
+
+    def _own(self, entry: Entry, pod: Pod) -> dict[str, str]:
+        assert pod.placement is not None
+        held = entry.grants.get(pod.index, ())
+        devices = self._devices(pod.placement.node, held)
+        tier = self._tier(pod, held)
+        return {**manifests.identity(entry.workload, pod), **(manifests.share(held, devices, tier) if len(devices) == len(held) else {})}
+
+    def _variables(self, entry: Entry, pod: Pod) -> Mapping[str, str]:
+        return {**self._own(entry, pod), **self.pod_environment(entry.workload)}
+
+    # desired state
+
+    async def put_project(self, project: Project) -> None:
+        if self._book.projects.get(project.name) == project:
+            return
+        namespace = self._intake.namespace_of(project.name)
+        with self._told():
+            await objects.add_namespace(self._api, namespace, project.name)
+            named = namespace if namespace != self.config.prefix + project.name else None
+            item = await objects.put(self._api, resources.project_object(project, self.config.namespace, named))
+        self._intake.projects.put(item)
+
+    async def delete_project(self, name: str) -> None:
+        left = sum(entry.workload.project == name for entry in self._book.entries.values())
+        if left:
+            raise Conflict(
+                f"Project {name} still has {left} workload{'s' if left > 1 else ''}.",
+                field="name",
+                value=name,
+                next_step=f"Delete them first: `runai list -p {name}` shows them.",
+            )
+        await self._remove("Project", name)
+
+    async def put_department(self, department: Department) -> None:
+        if self._book.departments.get(department.name) == department:
+            return
+        with self._told():
+            item = await objects.put(self._api, resources.department_object(department, self.config.namespace))
+        self._intake.departments.put(item)
+
+    async def delete_department(self, name: str) -> None:
+        await self._remove("Department", name)
+
+    async def _remove(self, kind: str, name: str) -> None:
+        informer = self._intake.projects if kind == "Project" else self._intake.departments
+        with self._told():
+            await self._api.delete(resources.path(kind, self.config.namespace, name))
+        informer.remove((self.config.namespace, name))
+
+    async def submit(self, workload: Workload, spec: WorkloadSpec) -> None:
+        if not _ID.match(workload.id):
+            raise Invalid(f"{workload.id[:100]!r} cannot be the id of a workload.", field="id", value=workload.id[:100])
+        if workload.id in self._book.entries:
+            return
+        namespace = self._intake.namespace_of(workload.project)
+        with self._told():
+            try:
+                item = await self._api.create(resources.path("Workload", namespace), resources.workload_object(workload, spec, namespace))
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+                there = await self._api.get(resources.path("Workload", namespace, workload.name))
+                if resources.id_of(there) != workload.id:
+                    raise _name_taken(workload) from error
+                item = there
+            await objects.put_program(self._api, workload, spec, item)
+        self._intake.submitted(item, workload, spec)
+
+    async def set_phase(self, workload_id: str, phase: Phase, reason: Reason | None, now: float) -> None:
+        entry = self._book.entry(workload_id)
+        if entry.workload.phase is phase:
+            return
+        if entry.is_claimed and phase is Phase.SUSPENDED:
+            raise Conflict(
+                f"{entry.workload.name} was made by somebody else, who would make it again.",
+                field="state",
+                value=phase,
+                next_step="Suspend what made it, such as its Job.",
+            )
+        self._put(entry, transitions.in_phase(entry.workload, phase, reason, now), Change("updated", workload_id))
+        await self._saving.now(entry)
+
+    async def forget(self, workload_id: str) -> None:
+        entry = self._book.entries.get(workload_id)
+        if entry is None:
+            return
+        with self._told():
+            if entry.is_claimed:
+                await self._api.delete(f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}")
+            else:
+                await objects.remove_workload(self._api, entry.namespace, entry.workload.name, entry.uid)
+        self._intake.workloads.remove(entry.key)
+        self._intake.forgotten(entry)
+
+    def _put(self, entry: Entry, workload: Workload, change: Change) -> None:
+        self._book.put(entry, workload)
+        self._book.changed(change)
+
+    @contextlib.contextmanager
+    def _told(self):  # type: ignore[no-untyped-def]  # contextmanager's generator type says nothing here
+        """What the API server refuses, in our words."""
+        try:
+            yield
+        except ApiError as error:
+            if error.is_passing or error.status in (401, 403):
+                raise error.for_people() from error
+            raise Invalid(f"The API server refused it: {error.message}", next_step="Change what it names, and try again.") from error
+
+    # pods
+
+    async def start_pod(self, workload_id: str, index: int, placement: Placement, now: float) -> None:
+        entry = self._book.entry(workload_id)
+        pod = entry.pod(index)
+        if pod.state is not PodState.PENDING:
+            return
+        held = self._book.would_give(placement)
+        if placement.shares and not held:
+            raise Conflict(
+                f"Shares of the GPUs of {placement.node} cannot be given out: that needs reservation pods, which there are not yet.",
+                field="placement",
+                value=placement.node,
+                next_step="Ask for whole GPUs.",
+            )
+        if held:
+            self._book.grant(entry, index, placement.node, held)
+        entry.errors.pop(index, None)
+        entry.hold = None
+        workload = replace(entry.workload, lost_node=False)
+        self._put(
+            entry, transitions.with_pod(workload, transitions.started(pod, placement, now), now), Change("updated", workload_id, index)
+        )
+        if workload.kind is Kind.WORKSPACE:
+            await self._saving.now(entry)
+        else:
+            self._pods.bring_up(entry, index)
+
+    async def stop_pod(self, workload_id: str, index: int, reason: Reason, grace_s: float, now: float) -> None:
+        entry = self._book.entry(workload_id)
+        pod, deadline = entry.pod(index), now + grace_s
+        if pod.state not in HOLDING or (pod.release_deadline is not None and pod.release_deadline <= deadline):
+            return
+        said = pod.stop_reason if pod.state is PodState.RELEASING else reason
+        stopped = replace(pod, state=PodState.RELEASING, release_deadline=deadline, stop_reason=said)
+        self._put(entry, transitions.with_pod(entry.workload, stopped, now), Change("updated", workload_id, index))
+        if entry.workload.kind is Kind.WORKSPACE:
+            await self._saving.now(entry)
+        else:
+            self._pods.take_down(entry, index, grace_s)
+
+    async def nominate(self, workload_id: str, index: int, placement: Placement | None) -> None:
+        entry = self._book.entry(workload_id)
+        pod = entry.pod(index)
+        if pod.nominated == placement:
+            return
+        pods = tuple(replace(one, nominated=placement) if one is pod else one for one in entry.workload.pods)
+        self._put(entry, replace(entry.workload, pods=pods), Change("updated", workload_id, index))
+        self._saving.soon(entry)
+
+    async def requeue_pod(self, workload_id: str, index: int) -> None:
+        entry = self._book.entry(workload_id)
+        pod = entry.pod(index)
+        if not transitions.has_ended(pod):
+            return
+        self._put(entry, transitions.with_pod(entry.workload, transitions.again(pod), time.time()), Change("updated", workload_id, index))
+        self._saving.soon(entry)
+
+    async def report_pod(self, workload_id: str, index: int, state: PodState, now: float, exit_code: int | None = None) -> None:
+        entry = self._book.entry(workload_id)
+        workload, pod = entry.workload, entry.pod(index)
+        if workload.kind is not Kind.WORKSPACE:
+            raise Conflict(f"{workload.name} is run by the scheduler itself; nobody else reports on it.", field="state", value=state)
+        if pod.state not in HOLDING or (state is PodState.RUNNING and pod.state is not PodState.STARTING):
+            return
+        if state is PodState.RUNNING:
+            self._put(entry, transitions.with_pod(workload, replace(pod, state=state), now), Change("started", workload_id, index))
+        else:
+            end = PodState.STOPPED if pod.state is PodState.RELEASING else state
+            ended = replace(pod, state=end, ended_at=now, exit_code=exit_code, release_deadline=None)
+            change = Change("released" if end is PodState.STOPPED else "exited", workload_id, index)
+            self._put(entry, transitions.ended(workload, ended, now), change)
+        await self._saving.now(entry)
+
+    # inside a pod
+
+    def logs(
+        self,
+        workload_id: str,
+        index: int,
+        *,
+        tail: int | None = None,
+        since: float | None = None,
+        follow: bool = False,
+        timestamps: bool = False,
+    ) -> AsyncIterator[bytes]:
+        entry = self._book.entry(workload_id)
+        pod = entry.pod(index)
+        if pod.state is PodState.PENDING and pod.attempt:
+            pod = replace(pod, attempt=pod.attempt - 1)  # it waits again: what its last attempt said is all there is
+        name = _pod_name(entry, pod)
+        return inside.logs(self._api, entry.namespace, name, tail=tail, since=since, follow=follow, timestamps=timestamps)
+
+    async def exec(self, workload_id: str, index: int, argv: Sequence[str], *, tty: bool, rows: int = 24, columns: int = 80) -> ExecSession:
+        entry = self._book.entry(workload_id)
+        workload, pod = entry.workload, entry.pod(index)
+        if pod.state is not PodState.RUNNING or workload.kind is Kind.WORKSPACE:
+            raise Conflict(
+                f"{workload.name} is not running now (it is {pod.state}).",
+                field="state",
+                value=pod.state,
+                next_step=f"`runai why {workload.name} -p {workload.project}` says why.",
+            )
+        if not argv or not argv[0]:
+            raise Invalid("No command was given.", field="argv", next_step=f"For example: runai exec {workload.name} nvidia-smi.")
+        name = _pod_name(entry, pod)
+        with self._told():
+            session = await inside.execute(self._api, entry.namespace, name, argv, tty=tty)
+        if tty:
+            await session.resize(rows, columns)
+        return session
+
+
+def _pod_name(entry: Entry, pod: Pod) -> str:
+    return entry.workload.name if entry.is_claimed else manifests.pod_name(entry.workload, entry.uid, pod)
+
+
+def _name_taken(workload: Workload) -> Conflict:
+    return Conflict(
+        f"Project {workload.project} already has a workload named {workload.name}.",
+        field="name",
+        value=workload.name,
+        next_step=f"Choose another name, or delete the old one: `runai delete {workload.name} -p {workload.project}`.",
+    )

@@ -1,0 +1,171 @@
+"""Writes to single objects: namespaces, projects, programs, the end of a workload. Each may be said twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hotdesk_api.errors import TooLarge, Unavailable
+from hotdesk_api.models import WorkloadSpec
+
+from hotdesk_scheduler.core.model import Workload
+from hotdesk_scheduler.engines.kubernetes import manifests, resources
+from hotdesk_scheduler.engines.kubernetes.api import STEPS, Api, ApiError
+from hotdesk_scheduler.engines.kubernetes.codec import Json
+from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER, MANAGED, PROJECT_LABEL
+
+MAX_PROGRAM_BYTES = 900 * 1024  # a ConfigMap has 1 MiB with everything
+
+
+async def check_definitions(api: Api) -> None:
+    """`Unavailable` if the cluster does not know our resources."""
+    try:
+        served = await api.get(resources.ROOT)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        served = {"resources": []}
+    kinds = {one["kind"] for one in served["resources"]}
+    missing = sorted({"Project", "Department", "Workload"} - kinds)
+    if missing:
+        raise Unavailable(
+            f"The cluster does not know {', '.join(missing)} of {resources.API_VERSION}.",
+            next_step="Install Hotdesk's chart, or its definitions: kubectl apply --server-side -f the files in engines/kubernetes/crds.",
+        )
+
+
+async def add_namespace(api: Api, name: str, project: str) -> None:
+    """One that is there is taken as it is. Returns when pods can be made there: they need its default service account."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {**MANAGED, PROJECT_LABEL: project}}}
+    try:
+        await api.create("/api/v1/namespaces", body)
+    except ApiError as error:
+        if error.status != 409:
+            raise
+        return
+    for _ in range(100):
+        if await _has_account(api, name):
+            return
+        await asyncio.sleep(0.05)
+    raise ApiError(0, "NoServiceAccount", f"namespace {name} was made but got no default service account within 5 s")
+
+
+async def _has_account(api: Api, namespace: str) -> bool:
+    try:
+        await api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
+
+
+async def put(api: Api, body: Json) -> Json:
+    """Create it, or give it this spec."""
+    meta = body["metadata"]
+    path = resources.path(body["kind"], meta["namespace"])
+    while True:
+        try:
+            return await api.create(path, body)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+        try:
+            there = await api.get(f"{path}/{meta['name']}")
+            return await api.put(f"{path}/{meta['name']}", {**there, "spec": _kept(there, body)})
+        except ApiError as error:  # gone or changed since: again
+            if error.status not in (404, 409):
+                raise
+
+
+def _kept(there: Json, body: Json) -> Json:
+    """The namespace of a project stays as it is."""
+    kept = {"namespace": there["spec"]["namespace"]} if "namespace" in there.get("spec", {}) else {}
+    spec: Json = {**body["spec"], **kept}
+    return spec
+
+
+async def put_program(api: Api, workload: Workload, spec: WorkloadSpec, item: Json) -> None:
+    """The source of a job, where its pods find it; it goes with the workload."""
+    if spec.program is None:
+        return
+    meta = item["metadata"]
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"{workload.name}-program",
+            "namespace": meta["namespace"],
+            "labels": dict(MANAGED),
+            "ownerReferences": [manifests.owner(workload, meta["uid"])],
+        },
+        "immutable": True,
+        "data": {"program": spec.program},
+    }
+    path = f"/api/v1/namespaces/{meta['namespace']}/configmaps"
+    try:
+        await api.create(path, body)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        await api.delete(f"{path}/{workload.name}-program")  # of an earlier workload of that name
+        await api.create(path, body)
+
+
+def check_program(spec: WorkloadSpec) -> None:
+    size = len((spec.program or "").encode(errors="surrogatepass"))
+    if size > MAX_PROGRAM_BYTES:
+        raise TooLarge(
+            f"The program has {size:,} bytes; at most {MAX_PROGRAM_BYTES:,} are possible on a cluster.",
+            field="program",
+            limit=MAX_PROGRAM_BYTES,
+            value=size,
+            next_step="Put it into the image or a volume, and run that.",
+        )
+
+
+async def remove_workload(api: Api, namespace: str, name: str, uid: str) -> None:
+    """Its resource, which holds on to its end (finalizer) until now; pods and program go with it."""
+    path = resources.path("Workload", namespace, name)
+    steps = [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": "/metadata/finalizers/0", "value": FINALIZER},
+        {"op": "remove", "path": "/metadata/finalizers/0"},
+    ]
+    try:
+        await api.request("PATCH", path, steps, content_type=STEPS)
+    except ApiError as error:
+        if error.status != 422:
+            if error.status == 404:
+                return
+            raise
+        if not await _let_go(api, path, uid):
+            return
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": {"uid": uid}}
+    try:
+        await api.delete(path, options)
+    except ApiError as error:
+        if error.status != 409:  # another one of that name by now
+            raise
+
+
+async def _let_go(api: Api, path: str, uid: str) -> bool:
+    """Our finalizer is not the first, or not there. False if the workload is another one by now."""
+    while True:
+        try:
+            there = await api.get(path)
+            if there["metadata"]["uid"] != uid:
+                return False
+            left = [one for one in there["metadata"].get("finalizers", []) if one != FINALIZER]
+            version = there["metadata"]["resourceVersion"]
+            await api.merge(path, {"metadata": {"resourceVersion": version, "finalizers": left}})
+            return True
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            if error.status != 409:
+                raise
+
+
+async def label_pod(api: Api, namespace: str, name: str, labels: dict[str, str | None]) -> None:
+    """None takes a label away."""
+    await api.merge(f"/api/v1/namespaces/{namespace}/pods/{name}", {"metadata": {"labels": labels}})

@@ -1,0 +1,237 @@
+"""Pods made, bound and taken down. Names say which attempt a pod is, so what is done twice is done once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from hotdesk_scheduler.core.model import HOLDING, Pod, PodState, Workload
+from hotdesk_scheduler.engines import transitions
+from hotdesk_scheduler.engines.base import Change
+from hotdesk_scheduler.engines.kubernetes import manifests, progress
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
+from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
+from hotdesk_scheduler.engines.kubernetes.observe import PLACEMENT, Seen, read_pod
+from hotdesk_scheduler.engines.kubernetes.saving import Saving
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 24
+Variables = Callable[[Entry, Pod], Mapping[str, str]]
+
+
+class Pods:
+    """Works in the background, pod by pod in order; `book` is ahead of the API server by what is under way here."""
+
+    def __init__(self, api: Api, book: Book, saving: Saving, *, variables: Variables, is_over: Callable[[], bool]) -> None:
+        self._api = api
+        self._book = book
+        self._saving = saving
+        self._variables = variables
+        self._is_over = is_over
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def close(self, within_s: float = 5.0) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def bring_up(self, entry: Entry, index: int) -> None:
+        self._later(self._bring_up(entry, index, entry.pod(index).attempt))
+
+    def take_down(self, entry: Entry, index: int, grace_s: float) -> None:
+        self._later(self._take_down(entry, index, entry.pod(index).attempt, grace_s))
+
+    def discard(self, seen: Seen) -> None:
+        """A pod nobody counts any more: of a lost node, or of an attempt long ago."""
+        self._later(self._discard(seen))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # up
+
+    async def _bring_up(self, entry: Entry, index: int, attempt: int) -> None:
+        def is_over() -> bool:
+            pod = entry.pod(index)
+            return self._is_over() or pod.attempt != attempt or pod.state is not PodState.STARTING
+
+        if entry.is_claimed:
+            await self._bind_claimed(entry, is_over)
+            return
+        async with entry.turn(index):
+            try:
+                made = await until_it_works(lambda: self._make(entry, index), gives_up=is_over)
+                if made is None:
+                    return
+                await until_it_works(lambda: self._bind(entry, index, made), gives_up=is_over)
+            except ApiError as error:
+                self._refused(entry, index, attempt, error)
+                return
+        if attempt >= 2:
+            self._discard_attempt(entry, index, attempt - 2)
+
+    async def _make(self, entry: Entry, index: int) -> Json:
+        """The pod, made now or before. What is there already says where it is."""
+        pod = entry.pod(index)
+        program = f"{entry.workload.name}-program" if entry.spec.program is not None else None
+        body = manifests.pod_object(
+            entry.workload,
+            entry.spec,
+            pod,
+            uid=entry.uid,
+            namespace=entry.namespace,
+            variables=self._variables(entry, pod),
+            program=program,
+        )
+        path = f"/api/v1/namespaces/{entry.namespace}/pods"
+        async with self._gate:
+            try:
+                return await self._api.create(path, body)
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+            return await self._api.get(f"{path}/{body['metadata']['name']}")
+
+    async def _bind(self, entry: Entry, index: int, made: Json) -> bool:
+        """To where the pod itself says, so that two leaders cannot send it to two places."""
+        name, placement = made["metadata"]["name"], manifests.placement_in(read_pod(made).placement)
+        if placement is None:
+            raise ApiError(422, "Invalid", f"pod {name} is not one of Hotdesk's, or its annotations were changed")
+        pod = entry.pod(index)
+        if pod.placement != placement and pod.state in HOLDING:
+            changed = transitions.started(pod, placement, pod.started_at or time.time())
+            self._book.put(entry, transitions.with_pod(entry.workload, changed, time.time()))
+            self._book.changed(Change("updated", entry.workload.id, index))
+        if made["spec"].get("nodeName"):
+            return True
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "uid": made["metadata"]["uid"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": placement.node},
+        }
+        async with self._gate:
+            try:
+                await self._api.create(f"/api/v1/namespaces/{entry.namespace}/pods/{name}/binding", body)
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+        return True
+
+    async def _bind_claimed(self, entry: Entry, is_over: Callable[[], bool]) -> None:
+        """The pod is there already; where it goes is noted on it by its binding. One that cannot be bound waits again."""
+        pod = entry.pod(0)
+        assert pod.placement is not None
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": entry.workload.name,
+                "uid": entry.uid,
+                "annotations": {PLACEMENT: manifests.placement_out(pod.placement)},
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
+        }
+        path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}/binding"
+        try:
+            async with entry.turn(0), self._gate:
+                await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
+        except ApiError as error:
+            if entry.pod(0).state is PodState.STARTING and error.status not in (404, 409):
+                sentence = f"It could not be bound: {error.message}"
+                waits = Pod(0, pod.request)
+                self._book.put(entry, transitions.with_pod(entry.workload, waits, time.time()))
+                self._book.changed(Change("failed_verb", entry.workload.id, 0, sentence))
+
+    def _refused(self, entry: Entry, index: int, attempt: int, error: ApiError) -> None:
+        pod, now = entry.pod(index), time.time()
+        if pod.attempt != attempt or pod.state is not PodState.STARTING:
+            return
+        sentence = f"The API server refused its pod: {error.message}"
+        self._book.put(entry, transitions.ended(entry.workload, progress.refused(pod, sentence, now), now))
+        self._saving.soon(entry)
+        self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
+
+    # down
+
+    async def _take_down(self, entry: Entry, index: int, attempt: int, grace_s: float) -> None:
+        """First why, then the end: a pod that is found gone was stopped by us."""
+        if entry.is_claimed:
+            await self._evict(entry, grace_s)
+            return
+        await self._saving.until_written(entry)
+        async with entry.turn(index):
+            pod = entry.pod(index)
+            if pod.attempt != attempt:
+                return
+            was_there = await self._delete(entry.namespace, pod_name(entry.workload, entry.uid, pod), grace_s)
+        pod = entry.pod(index)
+        if was_there is False and pod.attempt == attempt and pod.state is PodState.RELEASING:
+            self.gone(entry, pod)
+
+    async def _evict(self, entry: Entry, grace_s: float) -> None:
+        """With grace; a PodDisruptionBudget may make us wait (429), as for everybody."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": entry.workload.name, "namespace": entry.namespace},
+            "deleteOptions": {"gracePeriodSeconds": max(0, math.ceil(grace_s)), "preconditions": {"uid": entry.uid}},
+        }
+        path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}/eviction"
+        try:
+            async with entry.turn(0):
+                await until_it_works(lambda: self._api.create(path, body), gives_up=self._is_over)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                log.error("pod.not_evicted pod=%s/%s error=%s", entry.namespace, entry.workload.name, error)
+
+    def gone(self, entry: Entry, pod: Pod) -> None:
+        now = time.time()
+        ended = progress.after(pod, None, now)
+        self._book.put(entry, transitions.ended(entry.workload, ended, now))
+        self._saving.soon(entry)
+        self._book.changed(Change(kind_of(ended), entry.workload.id, pod.index))
+
+    async def _delete(self, namespace: str, name: str, grace_s: float) -> bool | None:
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": max(0, math.ceil(grace_s))}
+        try:
+            async with self._gate:
+                found: bool | None = await until_it_works(
+                    lambda: self._api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", body), gives_up=self._is_over
+                )
+            return found
+        except ApiError as error:
+            log.error("pod.not_deleted pod=%s/%s error=%s", namespace, name, error)
+            return None
+
+    async def _discard(self, seen: Seen) -> None:
+        await self._delete(seen.namespace, seen.name, 0)
+
+    def _discard_attempt(self, entry: Entry, index: int, attempt: int) -> None:
+        """A pod's objects of the last two attempts stay, for their logs."""
+        old = pod_name(entry.workload, entry.uid, Pod(index, entry.pod(index).request, attempt=attempt))
+        if (seen := self._book.pods.get((entry.namespace, old))) is not None:
+            self.discard(seen)
+
+
+def kind_of(pod: Pod) -> str:
+    """What the change to this pod is called."""
+    kinds = {PodState.RUNNING: "started", PodState.STOPPED: "released", PodState.LOST: "lost"}
+    ended = pod.state in (PodState.SUCCEEDED, PodState.FAILED)
+    return kinds.get(pod.state, "exited" if ended else "updated")
+
+
+def changed_workload(workload: Workload, pod: Pod, now: float) -> Workload:
+    """Ends are counted (transitions.ended); everything else only changes the pod."""
+    return transitions.ended(workload, pod, now) if transitions.has_ended(pod) else transitions.with_pod(workload, pod, now)

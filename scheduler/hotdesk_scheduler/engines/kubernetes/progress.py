@@ -1,0 +1,66 @@
+"""From what is seen of a pod to the next value of the core's: the engine's transitions in one place. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hotdesk_scheduler.core.model import HOLDING, Pod, PodState
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
+
+NODE_LOST = Reason(ReasonCode.NODE_LOST, "Its node was lost.")
+_DELETED = Reason(ReasonCode.PROCESS_LOST, "Its pod was deleted by somebody else.")
+_BEING_DELETED = Reason(ReasonCode.PROCESS_LOST, "Its pod is being deleted by somebody else.")
+
+
+def after(pod: Pod, seen: Seen | None, now: float) -> Pod:
+    """The pod when it was last seen so (None: it is gone), or the same object if that is no news. `seen` is of this attempt."""
+    if pod.state not in HOLDING:
+        return pod
+    if seen is None:
+        return _gone(pod, now)
+    if seen.life in (Life.SUCCEEDED, Life.FAILED, Life.FADED):
+        return _ended(pod, seen, now)
+    if pod.state is PodState.RELEASING:
+        return pod
+    if seen.leaving:
+        return replace(pod, state=PodState.RELEASING, stop_reason=seen.why or _BEING_DELETED, release_deadline=now)
+    if seen.life is Life.STUCK and pod.state is PodState.STARTING:
+        return replace(pod, state=PodState.RELEASING, stop_reason=seen.why, release_deadline=now)
+    if seen.life is Life.RUNNING and pod.state is PodState.STARTING:
+        return replace(pod, state=PodState.RUNNING)
+    return pod
+
+
+def lost_with_node(pod: Pod, now: float) -> Pod:
+    return _end(pod, PodState.LOST, now, reason=NODE_LOST)
+
+
+def refused(pod: Pod, sentence: str, now: float) -> Pod:
+    """The API server would not have it."""
+    return _end(pod, PodState.FAILED, now, reason=Reason(ReasonCode.ENGINE_ERROR, sentence))
+
+
+def is_stuck(pod: Pod) -> bool:
+    """It is taken down because it could not start, which counts as a failure and not as a stop of ours."""
+    return pod.state is PodState.RELEASING and pod.stop_reason is not None and pod.stop_reason.code is ReasonCode.IMAGE_OR_VOLUME_ERROR
+
+
+def _gone(pod: Pod, now: float) -> Pod:
+    if pod.state is PodState.RELEASING:
+        return _end(pod, PodState.FAILED if is_stuck(pod) else PodState.STOPPED, now)
+    return _end(pod, PodState.LOST, now, reason=_DELETED)
+
+
+def _ended(pod: Pod, seen: Seen, now: float) -> Pod:
+    at = seen.ended_at or now
+    if pod.state is PodState.RELEASING:
+        return _end(pod, PodState.FAILED if is_stuck(pod) else PodState.STOPPED, at, exit_code=seen.exit_code)
+    if seen.life is Life.FADED:
+        return _end(pod, PodState.LOST, at, exit_code=seen.exit_code, reason=seen.why)
+    state = PodState.SUCCEEDED if seen.life is Life.SUCCEEDED else PodState.FAILED
+    return _end(pod, state, at, exit_code=seen.exit_code, reason=seen.why)
+
+
+def _end(pod: Pod, state: PodState, at: float, *, exit_code: int | None = None, reason: Reason | None = None) -> Pod:
+    return replace(pod, state=state, ended_at=at, exit_code=exit_code, release_deadline=None, stop_reason=reason or pod.stop_reason)

@@ -1,0 +1,333 @@
+"""The custom resources of `hotdesk.io/v1alpha1` and the core's values, both ways. Pure; what the fields mean is said in `crds/`.
+
+A Workload's `spec` is what was asked for, its `spec.scheduling` what that came to when it was submitted; `status` is the engine's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from hotdesk_api.models import WorkloadSpec
+from hotdesk_api.units import format_gpus
+from pydantic import TypeAdapter
+
+from hotdesk_scheduler.core import lifecycle
+from hotdesk_scheduler.core.model import (
+    HOLDING,
+    Department,
+    Kind,
+    Phase,
+    Pod,
+    PodRequest,
+    PodState,
+    Project,
+    Toleration,
+    Workload,
+)
+from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.engines.kubernetes.codec import Json, camel, encode, members, time_in, time_out
+
+GROUP, VERSION = "hotdesk.io", "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+ROOT = f"/apis/{API_VERSION}"
+FINALIZER = f"{GROUP}/workload"
+ID_LABEL = f"{GROUP}/workload-id"
+PROJECT_LABEL = f"{GROUP}/project"
+MANAGED = {"app.kubernetes.io/managed-by": "hotdesk"}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One device of a node that a pod holds: wholly (`group` None) or a share of it."""
+
+    index: int
+    millis: int
+    group: str | None = None
+
+
+Grants = Mapping[int, tuple[Held, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """`spec.scheduling`: what the core counts with, as it stood when the workload was submitted."""
+
+    kind: Kind
+    user: str = ""
+    priority: int = 50
+    preemptible: bool = True
+    min_pods: int = 1
+    pod_requests: tuple[PodRequest, ...] = ()
+    created_at: float = 0.0
+    parallelism: int | None = None
+    completions: int | None = None
+    backoff_limit: int = 6
+    ttl_after_finish_s: float | None = None
+    node_type: str | None = None
+    node_pools: tuple[str, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """One entry of `status.pods`; pods that wait for the first time are left out."""
+
+    index: int
+    state: PodState = PodState.PENDING
+    placement: Any = None
+    nominated: Any = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    attempt: int = 0
+    release_deadline: float | None = None
+    stop_reason: Reason | None = None
+    devices: tuple[Held, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The part of `status` that the engine reads back; the rest is for people."""
+
+    phase: Phase = Phase.ACTIVE
+    phase_reason: Reason | None = None
+    finished_at: float | None = None
+    succeeded: int = 0
+    failures: int = 0
+    short_of_gang_since: float | None = None
+    lost_node: bool = False
+    pods: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A Workload resource as it stands, read: what was asked for, and what became of it. `workload.pods` are as recorded."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    workload: Workload
+    spec: WorkloadSpec
+    grants: Grants = field(default_factory=dict)
+    deleting: bool = False
+    suspended: bool = False
+
+
+_scheduling = TypeAdapter(Scheduling)
+_pod = TypeAdapter(Pod)
+_held = TypeAdapter(tuple[Held, ...])
+_facts = TypeAdapter(Facts)
+_project = TypeAdapter(Project)
+_department = TypeAdapter(Department)
+_SCHEDULING = [item.name for item in fields(Scheduling) if item.name != "pod_requests"]
+_FACTS = [item.name for item in fields(Facts) if item.name != "pods"]
+
+
+# --- workloads -------------------------------------------------------------------------------------------------------------------------
+
+
+def workload_object(workload: Workload, spec: WorkloadSpec, namespace: str) -> Json:
+    """The resource that `submit` creates."""
+    scheduling = Scheduling(
+        pod_requests=tuple(pod.request for pod in workload.pods), **{name: getattr(workload, name) for name in _SCHEDULING}
+    )
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": workload.name,
+            "namespace": namespace,
+            "labels": {**MANAGED, ID_LABEL: workload.id, PROJECT_LABEL: workload.project},
+            "finalizers": [FINALIZER],
+        },
+        "spec": {**spec_object(spec), "scheduling": _packed(encode(scheduling))},
+    }
+
+
+def spec_object(spec: WorkloadSpec) -> Json:
+    """Name and project are where it lies, so they are not said again."""
+    data = spec.model_dump(exclude_defaults=True, exclude={"name", "name_prefix", "project"})
+    return {camel(name): _camelled(value) for name, value in data.items()}
+
+
+def _camelled(value: Any) -> Any:
+    return [encode(one) if not isinstance(one, dict) else one for one in value] if isinstance(value, list) else value
+
+
+def _packed(scheduling: Json) -> Json:
+    """Pods that ask for the same are said once: `pods` and `request`."""
+    requests = scheduling.pop("podRequests", [])
+    if requests and all(one == requests[0] for one in requests):
+        return {**scheduling, "pods": len(requests), "request": requests[0]}
+    return {**scheduling, "podRequests": requests}
+
+
+def _unpacked(scheduling: Json) -> Json:
+    count, request = scheduling.get("pods"), scheduling.get("request", {})
+    kept = {name: value for name, value in scheduling.items() if name not in ("pods", "request")}
+    return kept if count is None else {**kept, "podRequests": [request] * count}
+
+
+def read_spec(item: Json, project: str) -> WorkloadSpec:
+    """Raises pydantic's ValidationError."""
+    data = {name: value for name, value in item["spec"].items() if name not in ("scheduling", "suspended", "user")}
+    return WorkloadSpec.model_validate({**members(data), "name": item["metadata"]["name"], "project": project})
+
+
+def read_workload(item: Json, project: str, resolved: Workload | None = None) -> Asked:
+    """A Workload resource. Without `spec.scheduling` (written by hand) it is `resolved`. Raises pydantic's ValidationError."""
+    meta = item["metadata"]
+    spec = read_spec(item, project)
+    if "scheduling" in item["spec"]:
+        asked = _scheduling.validate_python(members(_unpacked(item["spec"]["scheduling"])))
+        workload = Workload(
+            id=id_of(item),
+            name=meta["name"],
+            project=project,
+            pods=tuple(Pod(index, request) for index, request in enumerate(asked.pod_requests)),
+            **{name: getattr(asked, name) for name in _SCHEDULING},
+        )
+    else:
+        assert resolved is not None
+        workload = resolved
+    workload, grants = _with_status(workload, item.get("status") or {})
+    return Asked(
+        meta["namespace"],
+        meta["name"],
+        meta["uid"],
+        int(meta["resourceVersion"]),
+        workload,
+        spec,
+        grants,
+        deleting="deletionTimestamp" in meta,
+        suspended=bool(item["spec"].get("suspended")),
+    )
+
+
+def id_of(item: Json) -> str:
+    return str(item["metadata"].get("labels", {}).get(ID_LABEL) or item["metadata"]["uid"])
+
+
+def _with_status(workload: Workload, status: Json) -> tuple[Workload, dict[int, tuple[Held, ...]]]:
+    if not status:
+        return workload, {}
+    data = members(status)
+    known = {item.name for item in fields(Facts)}
+    facts = _facts.validate_python({name: value for name, value in data.items() if name in known})
+    grants: dict[int, tuple[Held, ...]] = {}
+    pods = {pod.index: pod for pod in workload.pods}
+    for record in facts.pods:
+        record = dict(record)
+        devices = record.pop("devices", ())
+        if record["index"] not in pods:
+            continue
+        pods[record["index"]] = _pod.validate_python({**record, "request": pods[record["index"]].request})
+        if devices:
+            grants[record["index"]] = _held.validate_python(devices)
+    found = replace(workload, pods=tuple(pods.values()), **{name: getattr(facts, name) for name in _FACTS})
+    return found, grants
+
+
+def status_object(workload: Workload, grants: Grants, *, hold: Reason | None = None, error: str = "") -> Json:
+    """All of `status`: what the engine reads back, and what people read."""
+    facts = {camel(name): value for name in _FACTS if (value := _fact(name, getattr(workload, name))) is not None}
+    pods = [record for pod in workload.pods if (record := _record(pod, grants.get(pod.index, ())))]
+    word = lifecycle.status(workload)
+    running = sum(pod.state is PodState.RUNNING for pod in workload.pods)
+    nodes = sorted({pod.placement.node for pod in workload.pods if pod.placement and pod.state in HOLDING})
+    said = workload.phase_reason or hold
+    return {
+        **facts,
+        "status": word,
+        "pods": pods,
+        "running": f"{running}/{len(workload.pods)}",
+        "node": nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes" if nodes else "",
+        "gpus": format_gpus(sum(pod.placement.gpu_millis for pod in workload.pods if pod.placement and pod.state in HOLDING)),
+        "message": error or (said.sentence if said else ""),
+        "conditions": _conditions(workload, hold, error),
+    }
+
+
+def _fact(name: str, value: Any) -> Any:
+    if value is None or value is False:
+        return None
+    return time_out(value) if name.endswith(("_at", "_since")) else encode(value)
+
+
+def _record(pod: Pod, devices: tuple[Held, ...]) -> Json | None:
+    said: Json = encode(pod, leave_out=("request",))
+    if len(said) == 1 and not devices:  # its index alone
+        return None
+    return {**said, "devices": [encode(one) for one in devices]} if devices else said
+
+
+def _conditions(workload: Workload, hold: Reason | None, error: str) -> list[Json]:
+    """`Scheduled`: has it its place, and if not, why not. `Finished`: has it come to its end."""
+    placed = [pod for pod in workload.pods if pod.state in HOLDING]
+    since = max((pod.started_at or 0.0 for pod in placed), default=workload.created_at)
+    if placed:
+        first = placed[0].placement
+        where = f" on {first.node}" if first else ""
+        scheduled = ("True", "Placed", error or f"{len(placed)} of {len(workload.pods)} pods have their place{where}.")
+    else:
+        reason = workload.phase_reason or hold
+        code = "".join(word.capitalize() for word in reason.code.value.split("_")) if reason else "Queued"
+        scheduled = ("False", code, error or (reason.sentence if reason else "It waits for its turn."))
+    found = [_condition("Scheduled", *scheduled, at=since)]
+    if workload.phase in lifecycle.FINAL:
+        word = lifecycle.status(workload)
+        text = workload.phase_reason.sentence if workload.phase_reason else "It has done all of its work."
+        found.append(_condition("Finished", "True", word, text, at=workload.finished_at or 0.0))
+    return found
+
+
+def _condition(kind: str, status: str, reason: str, message: str, *, at: float) -> Json:
+    seconds = time_out(float(int(at))).replace(".000000", "")
+    return {"type": kind, "status": status, "reason": reason, "message": message[:1024], "lastTransitionTime": seconds}
+
+
+# --- projects and departments ----------------------------------------------------------------------------------------------------------
+
+
+def project_object(project: Project, namespace: str, of_project: str | None) -> Json:
+    """`namespace` is the installation's; `of_project` where its workloads live, None = the usual one."""
+    spec = encode(project, leave_out=("name",))
+    return _named("Project", project.name, namespace, {**spec, **({"namespace": of_project} if of_project else {})})
+
+
+def department_object(department: Department, namespace: str) -> Json:
+    return _named("Department", department.name, namespace, encode(department, leave_out=("name",)))
+
+
+def _named(kind: str, name: str, namespace: str, spec: Json) -> Json:
+    meta = {"name": name, "namespace": namespace, "labels": dict(MANAGED)}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec}
+
+
+def read_project(item: Json) -> tuple[Project, str | None]:
+    """The project, and the namespace it names. Raises pydantic's ValidationError."""
+    data = _spec(item)
+    namespace = data.pop("namespace", None)
+    return _project.validate_python(data), namespace
+
+
+def read_department(item: Json) -> Department:
+    return _department.validate_python(_spec(item))
+
+
+def _spec(item: Json) -> Json:
+    """When nobody said when it was made, the API server knows."""
+    data: Json = members(item.get("spec") or {})
+    return {"created_at": time_in(item["metadata"]["creationTimestamp"]), **data, "name": item["metadata"]["name"]}
+
+
+def plural(kind: str) -> str:
+    return kind.lower() + "s"
+
+
+def path(kind: str, namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
+    parts: Sequence[str] = [ROOT, *(["namespaces", namespace] if namespace else []), plural(kind), *filter(None, (name, sub))]
+    return "/".join(parts)

@@ -1,0 +1,145 @@
+"""Statuses of workloads, written: the newest value only, one write a workload at a time, again until it is there.
+
+A write says which version it follows. If somebody else was there first (a hand, an older leader), what he left is looked at once and
+overwritten: `status` is the leader's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from hotdesk_api.errors import Unavailable
+
+from hotdesk_scheduler.core.model import PodState
+from hotdesk_scheduler.engines.kubernetes import resources
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
+from hotdesk_scheduler.engines.kubernetes.book import Entry
+from hotdesk_scheduler.engines.kubernetes.watch import Key
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+PATIENCE_S = 20.0
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 5.0
+
+
+class Saving:
+    """`note(key, version)` hears of versions written here; `is_over()` ends all trying."""
+
+    def __init__(self, api: Api, *, note: Callable[[Key, int], None], is_over: Callable[[], bool]) -> None:
+        self._api = api
+        self._note = note
+        self._is_over = is_over
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def soon(self, entry: Entry) -> None:
+        if not entry.is_saving:
+            entry.is_saving = True
+            task = asyncio.create_task(self._until_saved(entry), name=f"save {entry.workload.name}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def now(self, entry: Entry) -> None:
+        """`Unavailable` if the API server does not take it in time; it is then written later."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._again_and_again(entry)
+        except (TimeoutError, ApiError) as error:
+            self.soon(entry)
+            raise Unavailable(
+                f"The cluster's API server did not take the change of {entry.workload.name}; it is tried again: {error}",
+                next_step="Look again in a moment.",
+            ) from error
+
+    async def until_written(self, entry: Entry) -> None:
+        """However long that takes; what the server refuses for good is logged and left."""
+        try:
+            await self._again_and_again(entry)
+        except ApiError as error:
+            log.error("status.refused workload=%s error=%s", entry.workload.id, error)
+
+    async def close(self, within_s: float = 5.0) -> None:
+        """Let what is being written be written."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _until_saved(self, entry: Entry) -> None:
+        try:
+            await self.until_written(entry)
+        finally:
+            entry.is_saving = False
+
+    async def _again_and_again(self, entry: Entry) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._is_over():
+            try:
+                return await self._save(entry)
+            except ApiError as error:
+                if not error.is_passing:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(MOST_PAUSE_S, pause_s * 2)
+
+    async def _save(self, entry: Entry) -> None:
+        async with entry.saving:
+            while entry.written != (worth := entry.worth_writing()):
+                async with self._gate:
+                    if not await (self._explain if entry.is_claimed else self._write)(entry):
+                        return
+                entry.written = worth
+
+    async def _explain(self, entry: Entry) -> bool:
+        """A pod of others: why it waits, as its condition PodScheduled. That it is placed, its binding says."""
+        if entry.hold is None or entry.pod(0).state is not PodState.PENDING:
+            return True
+        message = entry.hold.sentence[:1024]
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}/status"
+        patch = {"metadata": {"uid": entry.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._api.request("PATCH", path, patch, content_type="application/strategic-merge-patch+json")
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            return False
+        return True
+
+    async def _write(self, entry: Entry) -> bool:
+        """False if the resource is gone. A conflict is settled by looking at what version there is now."""
+        path = resources.path("Workload", entry.namespace, entry.workload.name)
+        while True:
+            status = resources.status_object(entry.workload, entry.grants, hold=entry.hold, error=next(iter(entry.errors.values()), ""))
+            try:
+                answer = await self._api.put(f"{path}/status", _body(entry, status))
+            except ApiError as error:
+                if error.status == 404:
+                    return False
+                if error.status != 409:
+                    raise
+                there = await self._look(path)
+                if there is None or there["metadata"]["uid"] != entry.uid:
+                    return False
+                entry.version = int(there["metadata"]["resourceVersion"])
+                continue
+            entry.version = int(answer["metadata"]["resourceVersion"])
+            self._note(entry.key, entry.version)
+            return True
+
+    async def _look(self, path: str) -> Json | None:
+        try:
+            return await self._api.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+
+def _body(entry: Entry, status: Json) -> Json:
+    meta = {"name": entry.workload.name, "namespace": entry.namespace, "uid": entry.uid, "resourceVersion": str(entry.version)}
+    return {"apiVersion": resources.API_VERSION, "kind": "Workload", "metadata": meta, "spec": {}, "status": status}

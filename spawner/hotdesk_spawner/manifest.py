@@ -1,0 +1,118 @@
+"""Between KubeSpawner's options and the scheduler: what they ask for, and what a grant makes of the pod. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hotdesk_api.errors import Invalid
+from hotdesk_api.models import Grant, PodGrant, TolerationSpec, WorkloadSpec
+
+GPU = "nvidia.com/gpu"
+SCHEDULER = "hotdesk"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+TYPE_LABELS = ("hotdesk.io/type", "run.ai/type")
+POOL_LABELS = ("hotdesk.io/pool", "runai/node-pool")
+CHOICES_OF_NODES = ("node_affinity_required", "pod_affinity_required", "pod_anti_affinity_required")
+_CONTAINER = "notebook"
+
+
+def options_of(profile: Mapping[str, Any] | None) -> frozenset[str]:
+    """Names of user options that are KubeSpawner's to read. A profile's own option called `gpu` is the profile's."""
+    if profile is None:
+        return frozenset()
+    names = profile.get("profile_options", {})
+    return frozenset({"profile", *names, *(f"{name}--unlisted-choice" for name in names)})
+
+
+def with_options(spec: WorkloadSpec, spawner: Any) -> WorkloadSpec:
+    """The wish; what it leaves open is as the spawner's options say (its profile applied). Raises Invalid for what cannot be heeded."""
+    for name in CHOICES_OF_NODES:
+        if getattr(spawner, name):
+            raise Invalid(
+                f"Hotdesk does not heed {name}.",
+                field=name,
+                next_step=f"An admin names a node type or pool in node_selector instead ({', '.join((*TYPE_LABELS, *POOL_LABELS))}).",
+            )
+    more: dict[str, Any] = {"image": spawner.image, **_nodes(spawner.node_selector)}
+    if spawner.tolerations:
+        more["tolerations"] = [_toleration(one) for one in _values(spawner.tolerations)]
+    gpus = _gpus({**spawner.extra_resource_guarantees, **spawner.extra_resource_limits})
+    if gpus and not spec.gpu_millis and spec.gpu_memory_mib is None:
+        more["gpu_millis"] = gpus * 1000
+    if spec.cpu_millis is None and spawner.cpu_guarantee:
+        more["cpu_millis"] = math.ceil(spawner.cpu_guarantee * 1000)
+    if spec.memory_mib is None and spawner.mem_guarantee:
+        more["memory_mib"] = math.ceil(spawner.mem_guarantee / 2**20)
+    return spec.model_copy(update=more)
+
+
+def _values(items: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
+    """KubeSpawner takes dictionaries, sorted by key, where lists are meant."""
+    return [items[key] for key in sorted(items)] if isinstance(items, Mapping) else list(items)
+
+
+def _nodes(selector: Mapping[str, str]) -> dict[str, Any]:
+    known = (*TYPE_LABELS, *POOL_LABELS)
+    for name in sorted(set(selector) - set(known)):
+        raise Invalid(
+            f"Hotdesk does not choose nodes by the label {name}.",
+            field="node_selector",
+            value=name,
+            next_step=f"An admin uses one of {', '.join(known)}.",
+        )
+    found: dict[str, Any] = {}
+    if kind := next((selector[name] for name in TYPE_LABELS if name in selector), None):
+        found["node_type"] = kind
+    if pools := [selector[name] for name in POOL_LABELS if name in selector]:
+        found["node_pools"] = pools
+    return found
+
+
+def _toleration(one: Mapping[str, Any]) -> TolerationSpec:
+    given = {name: one[name] for name in ("key", "operator", "value", "effect") if one.get(name)}
+    return TolerationSpec.model_validate(given)
+
+
+def _gpus(resources: Mapping[str, Any]) -> int:
+    text = str(resources.get(GPU, "0"))
+    if not text.isdecimal():
+        raise Invalid(f"{text} is not a number of GPUs.", field=GPU, value=text, next_step="An admin gives a whole number.")
+    return int(text)
+
+
+def place(pod: Any, grant: Grant, *, memory_is_limit: bool) -> None:
+    """Make KubeSpawner's V1Pod the one that was granted. `memory_is_limit`: somebody asked for just that much."""
+    marks = grant.pod
+    assert marks is not None
+    pod.spec.node_name = grant.node
+    pod.spec.scheduler_name = SCHEDULER
+    pod.metadata.namespace = marks.namespace
+    pod.metadata.labels = {**(pod.metadata.labels or {}), **marks.labels}
+    pod.metadata.annotations = {**(pod.metadata.annotations or {}), **marks.annotations}
+    container = next(one for one in pod.spec.containers if one.name == _CONTAINER)
+    requests, limits = dict(container.resources.requests or {}), dict(container.resources.limits or {})
+    _give(requests, limits, marks, memory_is_limit=memory_is_limit)
+    container.resources.requests, container.resources.limits = requests, limits
+
+
+def _give(requests: dict[str, Any], limits: dict[str, Any], marks: PodGrant, *, memory_is_limit: bool) -> None:
+    """Exactly what was granted; limits that were configured stay, unless they are below it."""
+    for given in (requests, limits):
+        given.pop(GPU, None)
+        if marks.gpus:
+            given[GPU] = str(marks.gpus)
+    cpu, memory = marks.cpu_millis, marks.memory_mib
+    _set(requests, "cpu", f"{cpu}m" if cpu else None)
+    _set(requests, "memory", f"{memory}Mi" if memory else None)
+    if "cpu" in limits and float(limits["cpu"]) * 1000 < cpu:
+        limits["cpu"] = f"{cpu}m"
+    if memory and (memory_is_limit or int(limits.get("memory", memory * 2**20)) < memory * 2**20):
+        limits["memory"] = f"{memory}Mi"
+
+
+def _set(amounts: dict[str, Any], name: str, value: str | None) -> None:
+    amounts.pop(name, None)
+    if value is not None:
+        amounts[name] = value

@@ -1,0 +1,174 @@
+"""The scheduler's role: enough for everything it does, and nothing else, as the API server's audit log has it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cluster.running import Cluster
+from engine_world import NODE, RECLAIMED, eventually
+from helm_chart import LEAST, Json, only, render, why_no_helm
+from hotdesk_scheduler.core.model import Department, GpuRequest, Placement, PodState, Project
+from hotdesk_scheduler.engines.kubernetes import manifests
+from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
+from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER
+from kube_world import Kube
+
+pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
+
+Asked = set[tuple[str, str, str]]  # API group, resource, verb
+_RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+# The websocket of exec is asked for as `get` by servers before 1.36 and as `create` by later ones: the role has both.
+_OF_OTHER_VERSIONS = {("", "pods/exec", "get"), ("", "pods/exec", "create")}
+
+
+@pytest.fixture
+async def limited(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Kube]:
+    """The engine with the rights of the chart's service account and no others."""
+    if cluster.external:
+        pytest.skip("KUBECONFIG names another cluster, whose audit log is not ours")
+    world = Kube(cluster, tmp_path)
+    await world.prepare()
+    try:
+        rights = [item for item in render(LEAST, namespace=world.namespace) if item["kind"] in _RIGHTS]
+        cluster.apply(*rights, namespace=world.namespace)
+        limits = _kubeconfig_of(cluster, world.namespace, tmp_path)
+        world.config = replace(world.config, kubeconfig=limits, pod=await _own_pod(world))
+        world.engine = KubernetesEngine(world.config)
+        await world.engine.open()
+        try:
+            yield world
+        finally:
+            await world.engine.close()
+    finally:
+        await world.clean_up()
+        for kind in ("clusterrole", "clusterrolebinding"):
+            cluster.kubectl("delete", kind, f"{world.namespace}:rel-hotdesk", "--ignore-not-found", "--wait=false")
+
+
+async def _own_pod(world: Kube) -> str:
+    """What the scheduler would run in, for it to mark."""
+    spec = {"containers": [{"name": "scheduler", "image": "x"}]}
+    await world.api.create(
+        f"/api/v1/namespaces/{world.namespace}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own"}, "spec": spec}
+    )
+    return "own"
+
+
+def _kubeconfig_of(cluster: Cluster, namespace: str, folder: Path) -> Path:
+    config: Json = json.loads(cluster.kubeconfig.read_text())
+    token = cluster.kubectl("create", "token", "rel-hotdesk", "-n", namespace).strip()
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    path = folder / "limited.kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
+
+
+async def test_role_has_what_the_scheduler_does_and_no_more(limited: Kube) -> None:
+    await _do_everything(limited)
+    asked, refused = _asked_by(limited)
+    assert refused == set()
+    granted = _granted(limited.namespace)
+    assert asked - granted == set()
+    assert granted - asked - _OF_OTHER_VERSIONS == set()
+
+
+async def _do_everything(world: Kube) -> None:
+    engine = world.engine
+    await engine.put_department(Department("physics"))
+    await engine.put_department(Department("physics", priority=1))
+    await engine.put_department(Department("chemistry"))
+    await engine.delete_department("chemistry")
+    await engine.put_project(Project("team-a"))
+    await engine.put_project(Project("team-a", department="physics"))
+    await engine.put_project(Project("team-b"))
+    await engine.delete_project("team-b")
+    for _ in range(2):  # the second finds the program of the first
+        job = await world.submit("job", program="print(1)", gpu=GpuRequest(whole=1))
+        await world.run(job)
+        assert isinstance(await world.log(job), str)
+        session = await engine.exec(job, 0, ["true"], tty=False)
+        await session.wait()
+        await world.stop(job, grace_s=0)
+        await world.until(job, PodState.STOPPED)
+        await engine.forget(job)
+    await _adopt(world)
+    await _take_in(world)
+    await _forget_what_others_hold(world)
+    engine.show_event("id-adopted", "Normal", "Scheduled", "It runs.")
+    for _ in range(300):
+        if (await world.api.get(f"/api/v1/namespaces/{world.namespace}-team-a/events"))["items"]:
+            break
+        await asyncio.sleep(0.05)
+    await world.restart()
+
+
+async def _adopt(world: Kube) -> None:
+    """A pod that a scheduler made just before it was killed."""
+    job = await world.submit("adopted")
+    entry = world.engine._book.entry(job)
+    pod = replace(entry.pod(0), placement=Placement(NODE), started_at=1.0)
+    made = manifests.pod_object(entry.workload, entry.spec, pod, uid=entry.uid, namespace=entry.namespace, variables={})
+    await world.api.create(f"/api/v1/namespaces/{entry.namespace}/pods", made)
+    await world.run(job)
+
+
+async def _take_in(world: Kube) -> None:
+    """A pod of somebody else that names us: told why it waits, bound, evicted."""
+    path = f"/api/v1/namespaces/{world.namespace}-team-a/pods"
+    spec = {"schedulerName": "hotdesk", "containers": [{"name": "theirs", "image": "x"}]}
+    made = await world.api.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": spec})
+    uid = made["metadata"]["uid"]
+    await eventually(lambda: world.find(uid), "it being queued")
+    world.engine.show_holds({uid: RECLAIMED})
+    for _ in range(300):
+        if (await world.api.get(f"{path}/bare"))["status"].get("conditions"):
+            break
+        await asyncio.sleep(0.05)
+    await world.run(uid)
+    await world.stop(uid, grace_s=0)
+    await eventually(lambda: world.find(uid) is None, "it being gone")
+
+
+async def _forget_what_others_hold(world: Kube) -> None:
+    """A workload that somebody else's finalizer keeps."""
+    job = await world.submit("held")
+    path = world.resource_path("held")
+    await world.api.merge(path, {"metadata": {"finalizers": ["example.org/theirs", FINALIZER]}})
+    await world.engine.forget(job)
+    await world.api.merge(path, {"metadata": {"finalizers": None}})
+
+
+def _asked_by(world: Kube) -> tuple[Asked, set[str]]:
+    """What the service account asked for, and what of it was refused for want of a right."""
+    asked: Asked = set()
+    refused = set()
+    for line in (world.cluster.folder / "audit.log").read_text().splitlines():
+        event: Json = json.loads(line)
+        if event["user"]["username"] != f"system:serviceaccount:{world.namespace}:rel-hotdesk" or "objectRef" not in event:
+            continue
+        what = event["objectRef"]
+        if "resource" not in what:
+            continue  # what the server has to offer: everybody may ask
+        resource = "/".join(filter(None, (what["resource"], what.get("subresource"))))
+        asked.add((what.get("apiGroup", ""), resource, event["verb"]))
+        if event["responseStatus"]["code"] == 403:
+            refused.add(f"{event['verb']} {event['requestURI']}")
+    return asked, refused
+
+
+def _granted(namespace: str) -> Asked:
+    items = render(LEAST, namespace=namespace)
+    return {right for kind in ("ClusterRole", "Role") for right in _rights(only(items, kind))}
+
+
+def _rights(role: Json) -> Iterator[tuple[str, str, str]]:
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    yield group, resource, verb

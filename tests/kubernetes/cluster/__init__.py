@@ -1,0 +1,1 @@
+"""The tests' own Kubernetes: built from Go modules, started and ended by the tests."""

@@ -1,0 +1,55 @@
+"""Fixtures for tests on Kubernetes; a folder's conftest imports the ones it uses. They are skipped, with the reason, without a cluster."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.running import CannotRunError, Cluster, shared_cluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Level 1 with kwok: one for all processes of this test session."""
+    try:
+        with shared_cluster(session_name()) as running:
+            yield running
+    except CannotRunError as reason:
+        pytest.skip(f"no Kubernetes here: {reason}")
+
+
+@pytest.fixture(scope="session")
+def real_cluster() -> Iterator[Cluster]:
+    """Level 2: a real node with pretended GPUs, and kwok. One for all processes of this test session, one a machine."""
+    try:
+        with shared_cluster(session_name(), level=2) as running:
+            yield running
+    except CannotRunError as reason:
+        pytest.skip(f"no real node here: {reason}")
+
+
+@pytest.fixture
+def real_namespace(real_cluster: Cluster) -> Iterator[str]:
+    """A namespace of this test alone on the cluster with the real node."""
+    yield from _namespace(real_cluster)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace of this test alone."""
+    yield from _namespace(cluster)
+
+
+def _namespace(cluster: Cluster) -> Iterator[str]:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    cluster.add_namespace(name)
+    yield name
+    cluster.end_test(name)
+
+
+def session_name() -> str:
+    """The same in all processes of one test session."""
+    return os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())

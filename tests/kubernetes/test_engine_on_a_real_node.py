@@ -1,0 +1,116 @@
+"""The engine on a real kubelet: logs, commands inside, notice and grace, memory, GPUs of a device plugin, images that are not there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.real_node import NODE
+from cluster.running import Cluster
+from engine_world import RECLAIMED
+from hotdesk_scheduler.core.model import GpuRequest, Placement, PodState
+from kube_world import Kube, kube_world
+
+pytestmark = pytest.mark.slow
+HERE = Placement(NODE)
+
+
+@pytest.fixture
+async def real(real_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Kube]:
+    if real_cluster.external:
+        pytest.skip("KUBECONFIG names another cluster: its nodes have not our images")
+    async with kube_world(real_cluster, tmp_path) as world:
+        yield world
+
+
+def shell(script: str, **spec: Any) -> dict[str, Any]:
+    return {"image": "localhost/busybox:1", "image_pull_policy": "Never", "command": ["sh", "-c", script], **spec}
+
+
+async def said(real: Kube, workload_id: str, word: str) -> None:
+    for _ in range(300):
+        if word in await real.log(workload_id):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{workload_id} never said {word!r}")
+
+
+async def test_a_job_talks_hears_commands_and_ends_with_its_code(real: Kube) -> None:
+    workload_id = await real.submit(
+        "job", **shell("echo hello from $JOB_NAME; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo gone; exit 3")
+    )
+    await real.run(workload_id, placement=HERE)
+    await said(real, workload_id, "hello from job")
+    session = await real.engine.exec(workload_id, 0, ["sh", "-c", "cat; echo $JOB_UUID >&2; exit 5"], tty=False)
+    await session.write(b"typed")
+    await session.write(b"")
+    heard = {1: b"", 2: b""}
+    while (item := await session.read()) is not None:
+        heard[item[0]] += item[1]
+    assert heard == {1: b"typed", 2: b"id-job\n"}
+    assert await session.wait() == 5
+    await session.close()
+    session = await real.engine.exec(workload_id, 0, ["touch", "/tmp/go"], tty=False)
+    assert await session.wait() == 0
+    await session.close()
+    failed = await real.until(workload_id, PodState.FAILED)
+    assert failed.exit_code == 3
+    assert await real.log(workload_id, tail=1) == "gone\n"
+
+
+async def test_a_stopped_job_gets_its_notice_and_its_grace(real: Kube) -> None:
+    script = "trap 'echo noticed; sleep 1; echo done; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    workload_id = await real.submit("job", **shell(script))
+    await real.run(workload_id, placement=HERE)
+    await said(real, workload_id, "ready")
+    words = asyncio.create_task(real.log(workload_id, follow=True))
+    await asyncio.sleep(0.5)
+    await real.stop(workload_id, grace_s=20)
+    await real.until(workload_id, PodState.STOPPED)
+    assert (await words).split() == ["ready", "noticed", "done"]
+
+
+async def test_a_job_that_does_not_listen_is_killed_after_its_grace(real: Kube) -> None:
+    workload_id = await real.submit("job", **shell("trap '' TERM; while :; do sleep 0.1; done"))
+    await real.run(workload_id, placement=HERE)
+    begun = time.monotonic()
+    await real.stop(workload_id, grace_s=2)
+    stopped = await real.until(workload_id, PodState.STOPPED)
+    assert 1.5 < time.monotonic() - begun < 25
+    assert stopped.stop_reason == RECLAIMED
+
+
+async def test_too_much_memory_is_said(real: Kube) -> None:
+    workload_id = await real.submit("job", **shell("x=a; while :; do x=$x$x; done", memory_mib=32))
+    await real.start(workload_id, placement=HERE)
+    failed = await real.until(workload_id, PodState.FAILED)
+    assert failed.stop_reason is not None
+    assert "OOMKilled" in failed.stop_reason.sentence
+
+
+async def test_whole_gpus_come_from_the_device_plugin_and_an_image_that_is_not_there_is_named(real: Kube) -> None:
+    gpus = await real.submit("gpus", gpu=GpuRequest(whole=2), **shell("echo $NVIDIA_VISIBLE_DEVICES"))
+    await real.start(gpus, placement=Placement(NODE, whole=2))
+    await real.until(gpus, PodState.SUCCEEDED)
+    assert len(set((await real.log(gpus)).strip().split(","))) == 2
+    missing = await real.submit("missing", **shell("true", image="localhost/nothing:9"))
+    await real.start(missing, placement=HERE)
+    failed = await real.until(missing, PodState.FAILED)
+    assert failed.stop_reason is not None
+    assert "localhost/nothing:9" in failed.stop_reason.sentence
+
+
+async def test_more_gpus_than_the_node_has_left_is_the_kubelets_refusal_in_words(real: Kube) -> None:
+    holds = await real.submit("holds", gpu=GpuRequest(whole=3), **shell("sleep 1000"))
+    await real.run(holds, placement=Placement(NODE, whole=3))
+    second = await real.submit("second", gpu=GpuRequest(whole=3), **shell("sleep 1000"))
+    await real.start(second, placement=Placement(NODE, whole=3))
+    failed = await real.until(second, PodState.FAILED)
+    assert failed.stop_reason is not None
+    assert "Its node would not start it" in failed.stop_reason.sentence
+    await real.stop(holds, grace_s=0)
+    await real.until(holds, PodState.STOPPED)

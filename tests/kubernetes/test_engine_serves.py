@@ -1,0 +1,120 @@
+"""`hotdesk-scheduler serve --engine kubernetes` on a real API server: submitted over REST, seen with kubectl."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from cluster.running import Cluster
+from hotdesk_api import calls, models
+from hotdesk_scheduler.engines.kubernetes import crds
+from scheduler_fixture import Scheduler
+
+pytestmark = pytest.mark.slow
+WITHIN_S = 60.0
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {WITHIN_S:.0f} s"
+        time.sleep(0.05)
+
+
+def is_ready(one: Scheduler) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(f"{one.url}/readyz", timeout=5).status_code == 200
+    return False
+
+
+@pytest.fixture
+def start(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Callable[[str], Scheduler]]:
+    """Starts schedulers of one installation, on nodes of pool `NAMESPACE` of their own."""
+    for file in crds.FILES:
+        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(file))
+    cluster.kubectl(
+        "wait", "--for=condition=Established", "crd/projects.hotdesk.io", "crd/departments.hotdesk.io", "crd/workloads.hotdesk.io"
+    )
+    cluster.add_nodes(2, owner=namespace, labels={"hotdesk.io/pool": namespace, "nvidia.com/gpu.memory": "32768"})
+    started: list[Scheduler] = []
+
+    def begin(name: str) -> Scheduler:
+        names = ["--namespace", namespace, "--namespace-prefix", f"{namespace}-", "--kubeconfig", str(cluster.kubeconfig)]
+        one = Scheduler(tmp_path / name, "", "team-a=4", more=["--engine", "kubernetes", *names, "--grace-s", "1"])
+        started.append(one)
+        one.start()
+        return one
+
+    yield begin
+    for one in started:
+        one.end()
+    for project in ("team-a",):
+        there = f"{namespace}-{project}"
+        with contextlib.suppress(Exception):
+            names = cluster.kubectl("get", "workloads", "-n", there, "-o", "name").split()
+            for name in names:
+                cluster.kubectl("patch", name, "-n", there, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        cluster.end_test(there)
+
+
+def job(namespace: str, name: str, **values: object) -> models.WorkloadSpec:
+    given = {"name": name, "project": "team-a", "image": "python", "node_pools": [namespace], "gpu_millis": 1000, **values}
+    return models.WorkloadSpec.model_validate(given)
+
+
+def status(one: Scheduler, name: str) -> str:
+    return one.client().call(calls.workload("team-a", name)).status
+
+
+def test_submitted_over_rest_it_runs_in_a_pod_waits_with_its_reason_and_is_deleted(
+    start: Callable[[str], Scheduler], cluster: Cluster, namespace: str
+) -> None:
+    one = start("first")
+    until(lambda: is_ready(one), "the scheduler being ready")
+    client, there = one.client(), f"{namespace}-team-a"
+    client.call(calls.submit(job(namespace, "eight", gpu_millis=8000)))
+    client.call(calls.submit(job(namespace, "half", gpu_millis=500)))
+    until(lambda: status(one, "eight") == status(one, "half") == "Running", "both running")
+    client.call(calls.submit(job(namespace, "too-much", gpu_millis=8000)))
+    until(lambda: client.call(calls.workload("team-a", "too-much")).reason, "the reason")
+    sentence = client.call(calls.workload("team-a", "too-much")).reason
+    assert sentence is not None
+
+    def told() -> bool:
+        condition = cluster.get("workload", "too-much", "-n", there).get("status", {}).get("conditions", [{}])[0]
+        return bool(condition.get("status") == "False" and condition.get("message") == sentence.sentence)
+
+    until(told, "the condition saying why")
+    until(lambda: "Scheduled" in cluster.kubectl("describe", "workload", "eight", "-n", there), "the event")
+    client.call(calls.delete("team-a", "eight"))
+    until(lambda: status(one, "too-much") == "Running", "the next one running")
+    pods = cluster.get("pods", "-n", there)["items"]
+    assert {pod["metadata"]["labels"]["hotdesk.io/workload"] for pod in pods} == {"half", "too-much"}
+
+
+def test_when_the_leader_is_killed_the_other_replica_goes_on(start: Callable[[str], Scheduler], namespace: str) -> None:
+    one = start("first")
+    until(lambda: is_ready(one), "the scheduler being ready")
+    two = start("second")
+    assert httpx.get(f"{two.url}/healthz").status_code == 200
+    assert httpx.get(f"{two.url}/readyz").status_code == 503
+    one.client().call(calls.submit(job(namespace, "job")))
+    until(lambda: status(one, "job") == "Running", "it running")
+    one.kill()
+    begun = time.monotonic()
+    until(lambda: is_ready(two), "the other one taking over")
+    assert time.monotonic() - begun < 20
+    assert status(two, "job") == "Running"
+
+
+def test_a_waiting_replica_ends_when_asked(start: Callable[[str], Scheduler]) -> None:
+    one = start("first")
+    until(lambda: is_ready(one), "the scheduler being ready")
+    two = start("second")
+    assert two.process is not None
+    two.process.terminate()
+    assert two.process.wait(20) == 0

@@ -1,0 +1,193 @@
+"""Workspaces as pods, on a real API server with a real hub: they wait, start where they are placed, and are found again."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from cluster.running import Cluster
+from kube_hub import Hub, hub_on
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+
+@pytest.fixture(scope="module")
+def hub(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    cluster.add_namespace(name)
+    try:
+        with hub_on(cluster, name, tmp_path_factory.mktemp("hub")) as running:
+            yield running
+    finally:
+        cluster.end_test(name)
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = pod["spec"]["containers"][0]
+    return found
+
+
+def variables(pod: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one.get("value", "") for one in container(pod)["env"]}
+
+
+def test_it_waits_without_a_pod_and_starts_where_it_is_placed_with_its_share(hub: Hub) -> None:
+    hub.open("alice", project="team-a", gpu="4", memory="1G")
+    hub.open("bob", wait=False, project="team-a", gpu="0.5")
+    hub.until(lambda: hub.workload("bob").get("reason"), "why it waits")
+    assert not hub.pod("bob")
+    assert hub.workload("bob")["status"] == "Pending"
+    first = hub.pod("alice")
+    amounts = container(first)["resources"]
+    assert amounts["limits"] == {"nvidia.com/gpu": "4", "memory": "1Gi"}
+    assert amounts["requests"]["memory"] == "1Gi"
+    assert first["spec"]["nodeName"].startswith(hub.namespace)
+    assert first["metadata"]["labels"]["hotdesk.io/workload-id"] == hub.workload("alice")["id"]
+    assert variables(first)["RUNAI_NUM_OF_GPUS"] == "4"
+    assert "PATH" not in variables(first), "the image's own holds"
+    hub.close("alice")
+    assert not hub.pod("alice")
+    hub.until(lambda: hub.is_ready("bob"), "bob's turn")
+    second = hub.pod("bob")
+    assert "nvidia.com/gpu" not in container(second)["resources"].get("limits", {})
+    assert variables(second)["GPU_PORTION"] == "0.5"
+    assert variables(second)["NVIDIA_VISIBLE_DEVICES"].startswith("GPU-SIM-")
+    hub.until(lambda: hub.workload("bob")["status"] == "Running", "the scheduler knowing it")
+    hub.close("bob")
+    hub.until(lambda: not hub.workload("bob"), "its share's return")
+
+
+def test_profiles_images_and_their_gpus_go_on_working(hub: Hub) -> None:
+    hub.open("carol", project="team-a", profile="big")
+    pod = hub.pod("carol")
+    assert container(pod)["image"] == "big:2"
+    assert container(pod)["resources"]["limits"] == {"nvidia.com/gpu": "1", "memory": "2147483648"}
+    assert pod["spec"]["nodeSelector"] == {"hotdesk.io/pool": hub.namespace}
+    assert (hub.workload("carol")["gpu_millis_allocated"], hub.workload("carol")["image"]) == (1000, "big:2")
+    hub.close("carol")
+    hub.open("carol", project="team-a", profile="chosen", image="torch")
+    assert container(hub.pod("carol"))["image"] == "torch:3"
+    hub.close("carol")
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ({"profile": "nothing"}, "No such profile: nothing"),
+        ({"profile": "elsewhere"}, "does not choose nodes by the label disk"),
+        ({"colour": "red"}, "no option colour"),
+    ],
+)
+def test_what_cannot_be_heeded_is_refused_with_a_sentence(hub: Hub, wish: dict[str, str], sentence: str) -> None:
+    answer = hub.api.post("/users/dave/server", json={"project": "team-a", **wish})
+    assert sentence in (answer.text if answer.status_code >= 400 else hub.watch("dave").says(sentence))
+    hub.until(lambda: not hub.server("dave"), "the refused one's end")
+    assert not hub.workload("dave")
+
+
+def test_a_hub_killed_in_the_middle_of_a_spawn_finds_the_pod_again(hub: Hub) -> None:
+    hub.open("dave", wait=False, project="team-a", gpu="1", profile="slow")
+    pod = hub.until(lambda: hub.pod("dave"), "the pod")
+    hub.kill()
+    hub.start()
+    hub.cluster.kubectl("annotate", "pod", "jupyter-dave", "-n", hub.space(), "test.hotdesk.io/waits-")
+    hub.until(lambda: hub.is_ready("dave"), "the workspace found again")
+    assert hub.pod("dave")["metadata"]["uid"] == pod["metadata"]["uid"]
+    hub.until(lambda: hub.workload("dave")["status"] == "Running", "the scheduler being told")
+    hub.kill()
+    hub.start()
+    hub.until(lambda: hub.is_ready("dave"), "the running workspace found again")
+    assert hub.pod("dave")["metadata"]["uid"] == pod["metadata"]["uid"]
+    hub.close("dave")
+    assert not hub.pod("dave")
+    hub.until(lambda: not hub.workload("dave"), "its share's return")
+
+
+def test_a_pod_that_never_came_while_the_hub_was_away_gives_its_share_back(hub: Hub) -> None:
+    hub.open("erin", wait=False, project="team-a", gpu="1", profile="slow")
+    hub.until(lambda: hub.pod("erin"), "the pod")
+    hub.kill()
+    hub.cluster.kubectl("delete", "pod", "jupyter-erin", "-n", hub.space(), "--force", "--grace-period=0")
+    hub.start()
+    hub.until(lambda: not hub.server("erin"), "the hub seeing that it is gone")
+    hub.until(lambda: not hub.workload("erin"), "its share's return")
+
+
+def test_each_projects_namespace_has_its_own_claim_and_keeps_it(hub: Hub) -> None:
+    hub.open("alice", project="team-a", gpu="0")
+    first = hub.claim("alice", "team-a")
+    assert first["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == hub.pod("alice")["spec"]["nodeName"]
+    hub.close("alice")
+    assert hub.claim("alice", "team-a"), "the home is kept"
+    hub.open("alice", project="team-b", gpu="0")
+    assert hub.pod("alice", "team-b")
+    assert hub.claim("alice", "team-b")["metadata"]["uid"] != first["metadata"]["uid"]
+    hub.close("alice")
+    hub.open("alice", project="team-a", gpu="0")
+    assert hub.claim("alice", "team-a")["metadata"]["uid"] == first["metadata"]["uid"]
+    hub.close("alice")
+
+
+def event(name: str, uid: str, said: str, *, seconds_ago: float = 0) -> dict[str, Any]:
+    when = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name}.{uuid.uuid4().hex[:8]}"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid},
+        "type": "Normal",
+        "reason": "Told",
+        "message": said,
+        "firstTimestamp": when,
+        "lastTimestamp": when,
+    }
+
+
+def tell(hub: Hub, project: str, one: dict[str, Any]) -> None:
+    one["involvedObject"]["namespace"] = one["metadata"]["namespace"] = hub.space(project)
+    hub.cluster.kubectl("create", "-n", hub.space(project), "-f", "-", given=json.dumps(one))
+
+
+def test_progress_shows_events_of_its_own_pod_only(hub: Hub) -> None:
+    tell(hub, "team-a", event("jupyter-frank", "an-earlier-one", "of the pod before", seconds_ago=60))
+    hub.open("frank", wait=False, project="team-a", gpu="0", profile="slow")
+    pod = hub.until(lambda: hub.pod("frank"), "the pod")
+    tell(hub, "team-b", event("jupyter-frank", "somebody-elses", "of another namespace"))
+    tell(hub, "team-a", event("jupyter-frank", "an-earlier-one", "killed at last"))
+    tell(hub, "team-a", event("jupyter-frank", pod["metadata"]["uid"], "of this pod"))
+    page = hub.watch("frank")
+    page.says("of this pod")
+    hub.cluster.kubectl("annotate", "pod", "jupyter-frank", "-n", hub.space(), "test.hotdesk.io/waits-")
+    hub.until(lambda: page.events[-1].get("ready"), "the stream's end")
+    said = " ".join(page.messages)
+    assert "Placed on" in said
+    for other in ("of the pod before", "of another namespace", "killed at last"):
+        assert other not in said
+    hub.close("frank")
+
+
+def test_a_server_that_crashes_is_told_as_a_failure_and_gives_its_share_back(hub: Hub) -> None:
+    hub.open("erin", project="team-a", gpu="1", profile="crash")
+    hub.until(lambda: not hub.server("erin"), "the hub seeing that it is gone")
+    found = hub.until(lambda: hub.workload("erin") if hub.workload("erin").get("status") == "Failed" else None, "the report")
+    assert found["gpu_millis_allocated"] == 0
+    assert found["pods"][0]["exit_code"] == 3
+    hub.open("erin", project="team-a", gpu="0")
+    hub.close("erin")
+
+
+def test_the_form_has_the_queues_part_and_kubespawners_profiles(hub: Hub) -> None:
+    with hub.browser("dave") as page:
+        shown = page.get("/hub/spawn/dave").text
+        assert "team-a — quota 4" in shown
+        assert 'value="chosen"' in shown
+        sent = {"project": "team-a", "gpu_mode": "whole", "gpus": "1", "profile": "chosen", "profile-option-chosen--image": "torch"}
+        page.post("/hub/spawn/dave", data={**sent, "_xsrf": page.cookies.get("_xsrf", path="/hub/") or ""})
+    hub.until(lambda: hub.is_ready("dave"), "the workspace")
+    shown_pod = container(hub.pod("dave"))
+    assert (shown_pod["image"], shown_pod["resources"]["limits"]["nvidia.com/gpu"]) == ("torch:3", "1")
+    hub.close("dave")
