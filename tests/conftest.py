@@ -31,8 +31,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 _OURS = ("HOTDESK_", "JUPYTERHUB_", "RUNAI_", "NO_COLOR", "FORCE_COLOR")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one cluster share its nodes: marked, and kept on one process."""
+    """Tests of one cluster share its nodes and definitions: marked, and kept on one process."""
     for item in items:
         if {"cluster", "real_cluster"} & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("kubernetes"):
             item.add_marker(pytest.mark.kubernetes)

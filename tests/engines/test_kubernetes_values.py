@@ -47,7 +47,7 @@ requests = st.builds(
     memory_mib=counts,
 )
 quotas = st.builds(Quota, quota=st.none() | counts, limit=st.none() | counts)
-times = st.none() | st.integers(0, 4_000_000_000).map(float)
+times = st.none() | st.floats(0, 4_000_000_000)
 placements = st.none() | st.just(PLACE) | st.builds(Placement, node=names, whole=st.integers(0, 8))
 reasons = st.none() | st.just(REASON)
 
@@ -133,6 +133,26 @@ def test_everything_that_can_be_asked_for_comes_back_names_of_variables_included
     )
     item = stored({"metadata": {"name": "job", "namespace": "ns"}, "spec": resources.spec_object(spec)})
     assert resources.read_spec(item, "team-a") == spec
+
+
+@given(st.floats(1_700_000_000, 1_900_000_000))
+def test_a_time_comes_back_to_the_last_bit_and_as_kubernetes_writes_it(at: float) -> None:
+    assert codec.time_in(codec.time_out(at)) == at
+    assert codec.time_in(codec.micro_time(at)) == pytest.approx(at, abs=1e-6, rel=0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "1970-01-01T00:00:00Z"),
+        (12.5, "1970-01-01T00:00:12.5Z"),
+        (-0.25, "1969-12-31T23:59:59.75Z"),
+        (1795285894.5835001, "2026-11-21T18:31:34.5835001Z"),
+    ],
+)
+def test_a_time_has_the_digits_it_needs(seconds: float, text: str) -> None:
+    assert codec.time_out(seconds) == text
+    assert codec.time_in(text) == seconds
 
 
 @given(quotas, quotas, st.booleans(), times)

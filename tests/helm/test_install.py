@@ -16,12 +16,15 @@ from helm_chart import CHART, Json, helm, why_no_helm
 from hotdesk_api import calls, models
 from hotdesk_api.client import Client
 from hotdesk_api.errors import HotdeskError
+from hotdesk_scheduler.engines.kubernetes import crds
+from kube_world import NODES
 from scheduler_fixture import ALICE, CALLERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))]
 _KINDS = (
     "deployments,services,poddisruptionbudgets,networkpolicies,secrets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings"
 )
+_DEFINITIONS = tuple(definition["metadata"]["name"] for definition in crds.definitions())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,9 @@ def release(real_cluster: Cluster, real_namespace: str, tmp_path: Path) -> Itera
     import_image(real_cluster.folder, image_of(REPOSITORY / "scheduler" / "Dockerfile", "localhost/scheduler:1"))
     (tmp_path / "tokens.json").write_text(json.dumps(CALLERS))
     real_cluster.kubectl("create", "secret", "generic", "tokens", "-n", real_namespace, f"--from-file={tmp_path / 'tokens.json'}")
+    # What engine tests on this cluster leave and each puts again: Helm takes over nothing that others made, nothing runs on played nodes.
+    real_cluster.kubectl("delete", "nodes", *NODES, "--ignore-not-found", timeout_s=90)
+    real_cluster.kubectl("delete", "customresourcedefinitions", *_DEFINITIONS, "--ignore-not-found", "--timeout=60s", timeout_s=90)
     made = Release(real_cluster, real_namespace)
     yield made
     made.helm("uninstall", "hotdesk", "--ignore-not-found")

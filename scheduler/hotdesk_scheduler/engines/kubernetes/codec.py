@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -16,6 +18,7 @@ Json = dict[str, Any]
 
 _TIMES = ("_at", "_since", "_deadline")
 _PLAIN_MAPS = frozenset({"environment", "labels", "annotations", "numbers"})
+_FRACTION = re.compile(r"\.[0-9]+")
 _CAPITAL = re.compile(r"[A-Z]")
 
 
@@ -29,11 +32,23 @@ def snake(name: str) -> str:
 
 
 def time_out(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """RFC 3339, with as many digits as `time_in` needs for the same number."""
+    exact = Decimal(repr(float(seconds)))
+    whole = math.floor(exact)
+    fraction = f"{exact - whole:f}"[1:] if exact != whole else ""
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def time_in(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+    """Raises ValueError."""
+    found = _FRACTION.search(text)  # datetime would cut it after microseconds
+    fraction = Decimal(f"0{found[0]}") if found else 0
+    return float(int(datetime.fromisoformat(_FRACTION.sub("", text, count=1)).timestamp()) + fraction)
+
+
+def micro_time(seconds: float) -> str:
+    """With exactly six digits, as Kubernetes' MicroTime wants it (Leases, Events)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def encode(value: Any, *, leave_out: Sequence[str] = ()) -> Any:

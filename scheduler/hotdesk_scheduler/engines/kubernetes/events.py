@@ -11,7 +11,7 @@ from collections import deque
 
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from hotdesk_scheduler.engines.kubernetes.book import Entry
-from hotdesk_scheduler.engines.kubernetes.codec import Json, time_out
+from hotdesk_scheduler.engines.kubernetes.codec import Json, micro_time
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Events:
     def add(self, entry: Entry, kind: str, reason: str, sentence: str) -> None:
         if reason in UNTOLD:
             return
-        now, name = time_out(time.time()), entry.workload.name
+        now, name = micro_time(time.time()), entry.workload.name
         about = {"apiVersion": API_VERSION, "kind": "Workload", "name": name, "namespace": entry.namespace, "uid": entry.uid}
         self._waiting.append(
             {

@@ -11,9 +11,9 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
+from hotdesk_scheduler.engines.kubernetes.codec import micro_time
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Lease:
         return True
 
     def _body(self, lease: Json | None = None) -> Json:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = micro_time(time.time())
         old = lease["spec"] if lease else {}
         is_new = old.get("holderIdentity") != self._identity
         return {

@@ -285,8 +285,7 @@ def _conditions(workload: Workload, hold: Reason | None, error: str) -> list[Jso
 
 
 def _condition(kind: str, status: str, reason: str, message: str, *, at: float) -> Json:
-    seconds = time_out(float(int(at))).replace(".000000", "")
-    return {"type": kind, "status": status, "reason": reason, "message": message[:1024], "lastTransitionTime": seconds}
+    return {"type": kind, "status": status, "reason": reason, "message": message[:1024], "lastTransitionTime": time_out(int(at))}
 
 
 # --- projects and departments ----------------------------------------------------------------------------------------------------------
