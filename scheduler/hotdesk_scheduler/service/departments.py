@@ -59,7 +59,12 @@ async def create(desk: Desk, caller: Caller, spec: DepartmentSpec) -> Department
     caller.require_admin(_CHANGE)
     entitlements.check(spec)
     if spec.name == NONE:
-        raise Invalid(f"A department cannot be called {NONE}: that is written for no department.", field="name", value=NONE)
+        raise Invalid(
+            f"A department cannot be called {NONE}: that is written for no department.",
+            field="name",
+            value=NONE,
+            next_step="Choose another name.",
+        )
     if _find(desk, spec.name) is not None:
         raise Conflict(
             f"There is a department {spec.name} already.",
@@ -77,7 +82,12 @@ async def update(desk: Desk, caller: Caller, name: str, spec: DepartmentSpec) ->
     if department is None:
         raise _no_such_department(name)
     if spec.name != name:
-        raise Conflict(f"Department {name} cannot be renamed to {spec.name}.", field="name", value=spec.name)
+        raise Conflict(
+            f"Department {name} cannot be renamed to {spec.name}.",
+            field="name",
+            value=spec.name,
+            next_step=f"Create {spec.name}, put the projects there, then delete {name}.",
+        )
     return await _put(desk, caller, "update department", _changed(department, spec))
 
 

@@ -85,7 +85,12 @@ async def update(desk: Desk, caller: Caller, name: str, spec: ProjectSpec) -> Pr
     if project is None:
         raise no_such_project(name)
     if spec.name != name:
-        raise Conflict(f"Project {name} cannot be renamed to {spec.name}.", field="name", value=spec.name)
+        raise Conflict(
+            f"Project {name} cannot be renamed to {spec.name}.",
+            field="name",
+            value=spec.name,
+            next_step=f"Create {spec.name}, submit there from now on, and delete {name} once its workloads have ended.",
+        )
     return await _put(desk, caller, "update project", _changed(project, spec))
 
 
