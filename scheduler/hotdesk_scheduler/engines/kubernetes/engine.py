@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import time
 import uuid
@@ -34,19 +33,19 @@ from hotdesk_scheduler.core.model import (
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
-from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, nodes, objects, resources
+from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, objects
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.desired import Desired
 from hotdesk_scheduler.engines.kubernetes.events import Events
 from hotdesk_scheduler.engines.kubernetes.intake import Intake, Resolve
 from hotdesk_scheduler.engines.kubernetes.lease import Lease, Terms
 from hotdesk_scheduler.engines.kubernetes.pods import Pods
-from hotdesk_scheduler.engines.kubernetes.resources import Held
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
+from hotdesk_scheduler.engines.kubernetes.shares import Shares
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
 LEADS_LABEL = "hotdesk.io/leads"
-_ID = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,7 @@ class KubernetesEngine:
         self.config = config
         self.pod_environment: Callable[[Workload], Mapping[str, str]] = lambda workload: {}
         self._book = Book(version=int(time.time() * 1000))
+        self._shares = Shares(self._book, added=self._added)
         self._is_closed = False
         self._opening: Intake | None = None
 
@@ -86,7 +86,7 @@ class KubernetesEngine:
             await objects.check_definitions(self._api)
             await self._take_lease()
             self._saving = Saving(self._api, note=self._note, is_over=self._is_over)
-            self._pods = Pods(self._api, self._book, self._saving, variables=self._variables, is_over=self._is_over)
+            self._pods = Pods(self._api, self._book, self._saving, variables=self._shares.variables, is_over=self._is_over)
             self._intake = self._opening = Intake(
                 self._api,
                 self._book,
@@ -98,6 +98,8 @@ class KubernetesEngine:
                 node_patience_s=self.config.node_patience_s,
             )
             await self._intake.start()
+            places = {"namespace": self.config.namespace, "prefix": self.config.prefix}
+            self._desired = Desired(self._api, self._book, self._intake, self._saving, **places)
             self._events = Events(self._api)
         except (ApiError, TimeoutError) as error:
             await self._let_go()
@@ -149,6 +151,9 @@ class KubernetesEngine:
     def _note(self, key: Key, version: int) -> None:
         self._intake.workloads.note(key, version)
 
+    def _added(self, workload: Workload) -> Mapping[str, str]:
+        return self.pod_environment(workload)
+
     def _is_over(self) -> bool:
         return self._is_closed or self._lease.lost.is_set()
 
@@ -182,30 +187,13 @@ class KubernetesEngine:
         return self._book.entry(workload_id).spec
 
     def details(self, workload_id: str, index: int) -> PodDetails:
-        entry = self._book.entry(workload_id)
-        pod = entry.pod(index)
-        error = entry.errors.get(index, "")
-        if pod.state not in HOLDING or pod.placement is None:
-            return PodDetails(error=error)
-        held = entry.grants.get(index, ())
-        environment = {**manifests.layered(self._own(entry, pod), entry.spec.environment), **self.pod_environment(entry.workload)}
-        return PodDetails(
-            devices=self._devices(pod.placement.node, held),
-            environment=environment,
-            tier=self._tier(pod, held),
-            error=error,
-            grant=manifests.grant(entry.workload, pod, entry.namespace) if entry.workload.kind is Kind.WORKSPACE else None,
-        )
+        return self._shares.details(workload_id, index)
 
     def devices(self, node: str) -> Sequence[Device]:
-        found = self._book.nodes.get(node)
-        return nodes.devices(found) if found else ()
+        return self._shares.devices(node)
 
     def would_give(self, placement: Placement) -> Sequence[Device]:
-        held = self._book.would_give(placement)
-        if not held:
-            raise Conflict(f"Which GPUs of {placement.node} it gets is up to that node.", field="placement", value=placement.node)
-        return self._devices(placement.node, held)
+        return self._shares.would_give(placement)
 
     def images(self) -> Sequence[Image]:
         """Any image of any registry: there is no list of them."""
@@ -214,122 +202,28 @@ class KubernetesEngine:
     async def check(self, spec: WorkloadSpec) -> None:
         check.check(spec, self._book.nodes.values())
 
-    def _devices(self, node: str, held: Sequence[Held]) -> tuple[Device, ...]:
-        known = {device.index: device for device in self.devices(node)}
-        return tuple(known[one.index] for one in held if one.index in known)
-
-    def _tier(self, pod: Pod, held: Sequence[Held]) -> str:
-        if pod.placement is None or not pod.placement.gpu_millis:
-            return ""
-        return "simulated" if held else "exclusive"
-
-    def _own(self, entry: Entry, pod: Pod) -> dict[str, str]:
-        assert pod.placement is not None
-        held = entry.grants.get(pod.index, ())
-        devices = self._devices(pod.placement.node, held)
-        tier = self._tier(pod, held)
-        return {**manifests.identity(entry.workload, pod), **(manifests.share(held, devices, tier) if len(devices) == len(held) else {})}
-
-    def _variables(self, entry: Entry, pod: Pod) -> Mapping[str, str]:
-        return {**self._own(entry, pod), **self.pod_environment(entry.workload)}
-
     # desired state
 
     async def put_project(self, project: Project) -> None:
-        if self._book.projects.get(project.name) == project:
-            return
-        namespace = self._intake.namespace_of(project.name)
-        with self._told():
-            await objects.add_namespace(self._api, namespace, project.name)
-            named = namespace if namespace != self.config.prefix + project.name else None
-            item = await objects.put(self._api, resources.project_object(project, self.config.namespace, named))
-        self._intake.projects.put(item)
+        await self._desired.put_project(project)
 
     async def delete_project(self, name: str) -> None:
-        left = sum(entry.workload.project == name for entry in self._book.entries.values())
-        if left:
-            raise Conflict(
-                f"Project {name} still has {left} workload{'s' if left > 1 else ''}.",
-                field="name",
-                value=name,
-                next_step=f"Delete them first: `runai list -p {name}` shows them.",
-            )
-        await self._remove("Project", name)
+        await self._desired.delete_project(name)
 
     async def put_department(self, department: Department) -> None:
-        if self._book.departments.get(department.name) == department:
-            return
-        with self._told():
-            item = await objects.put(self._api, resources.department_object(department, self.config.namespace))
-        self._intake.departments.put(item)
+        await self._desired.put_department(department)
 
     async def delete_department(self, name: str) -> None:
-        await self._remove("Department", name)
-
-    async def _remove(self, kind: str, name: str) -> None:
-        informer = self._intake.projects if kind == "Project" else self._intake.departments
-        with self._told():
-            await self._api.delete(resources.path(kind, self.config.namespace, name))
-        informer.remove((self.config.namespace, name))
+        await self._desired.delete_department(name)
 
     async def submit(self, workload: Workload, spec: WorkloadSpec) -> None:
-        if not _ID.match(workload.id):
-            raise Invalid(f"{workload.id[:100]!r} cannot be the id of a workload.", field="id", value=workload.id[:100])
-        if workload.id in self._book.entries:
-            return
-        namespace = self._intake.namespace_of(workload.project)
-        with self._told():
-            try:
-                item = await self._api.create(resources.path("Workload", namespace), resources.workload_object(workload, spec, namespace))
-            except ApiError as error:
-                if error.reason != "AlreadyExists":
-                    raise
-                there = await self._api.get(resources.path("Workload", namespace, workload.name))
-                if resources.id_of(there) != workload.id:
-                    raise _name_taken(workload) from error
-                item = there
-            await objects.put_program(self._api, workload, spec, item)
-        self._intake.submitted(item, workload, spec)
+        await self._desired.submit(workload, spec)
 
     async def set_phase(self, workload_id: str, phase: Phase, reason: Reason | None, now: float) -> None:
-        entry = self._book.entry(workload_id)
-        if entry.workload.phase is phase:
-            return
-        if entry.is_claimed and phase is Phase.SUSPENDED:
-            raise Conflict(
-                f"{entry.workload.name} was made by somebody else, who would make it again.",
-                field="state",
-                value=phase,
-                next_step="Suspend what made it, such as its Job.",
-            )
-        self._put(entry, transitions.in_phase(entry.workload, phase, reason, now), Change("updated", workload_id))
-        await self._saving.now(entry)
+        await self._desired.set_phase(workload_id, phase, reason, now)
 
     async def forget(self, workload_id: str) -> None:
-        entry = self._book.entries.get(workload_id)
-        if entry is None:
-            return
-        with self._told():
-            if entry.is_claimed:
-                await self._api.delete(f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}")
-            else:
-                await objects.remove_workload(self._api, entry.namespace, entry.workload.name, entry.uid)
-        self._intake.workloads.remove(entry.key)
-        self._intake.forgotten(entry)
-
-    def _put(self, entry: Entry, workload: Workload, change: Change) -> None:
-        self._book.put(entry, workload)
-        self._book.changed(change)
-
-    @contextlib.contextmanager
-    def _told(self):  # type: ignore[no-untyped-def]  # contextmanager's generator type says nothing here
-        """What the API server refuses, in our words."""
-        try:
-            yield
-        except ApiError as error:
-            if error.is_passing or error.status in (401, 403):
-                raise error.for_people() from error
-            raise Invalid(f"The API server refused it: {error.message}", next_step="Change what it names, and try again.") from error
+        await self._desired.forget(workload_id)
 
     # pods
 
@@ -405,6 +299,10 @@ class KubernetesEngine:
             self._put(entry, transitions.ended(workload, ended, now), change)
         await self._saving.now(entry)
 
+    def _put(self, entry: Entry, workload: Workload, change: Change) -> None:
+        self._book.put(entry, workload)
+        self._book.changed(change)
+
     # inside a pod
 
     def logs(
@@ -437,7 +335,7 @@ class KubernetesEngine:
         if not argv or not argv[0]:
             raise Invalid("No command was given.", field="argv", next_step=f"For example: runai exec {workload.name} nvidia-smi.")
         name = _pod_name(entry, pod)
-        with self._told():
+        with objects.told():
             session = await inside.execute(self._api, entry.namespace, name, argv, tty=tty)
         if tty:
             await session.resize(rows, columns)
@@ -446,12 +344,3 @@ class KubernetesEngine:
 
 def _pod_name(entry: Entry, pod: Pod) -> str:
     return entry.workload.name if entry.is_claimed else manifests.pod_name(entry.workload, entry.uid, pod)
-
-
-def _name_taken(workload: Workload) -> Conflict:
-    return Conflict(
-        f"Project {workload.project} already has a workload named {workload.name}.",
-        field="name",
-        value=workload.name,
-        next_step=f"Choose another name, or delete the old one: `runai delete {workload.name} -p {workload.project}`.",
-    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
-from hotdesk_api.errors import TooLarge, Unavailable
+from hotdesk_api.errors import Invalid, TooLarge, Unavailable
 from hotdesk_api.models import WorkloadSpec
 
 from hotdesk_scheduler.core.model import Workload
@@ -14,6 +15,17 @@ from hotdesk_scheduler.engines.kubernetes.codec import Json
 from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER, MANAGED, PROJECT_LABEL
 
 MAX_PROGRAM_BYTES = 900 * 1024  # a ConfigMap has 1 MiB with everything
+
+
+@contextlib.contextmanager
+def told():  # type: ignore[no-untyped-def]  # contextmanager's generator type says nothing here
+    """What the API server refuses, in our words."""
+    try:
+        yield
+    except ApiError as error:
+        if error.is_passing or error.status in (401, 403):
+            raise error.for_people() from error
+        raise Invalid(f"The API server refused it: {error.message}", next_step="Change what it names, and try again.") from error
 
 
 async def check_definitions(api: Api) -> None:

@@ -1,0 +1,124 @@
+"""What people want of a cluster, as resources of it: projects, departments, workloads. Written before it is answered."""
+
+from __future__ import annotations
+
+import re
+
+from hotdesk_api.errors import Conflict, Invalid
+from hotdesk_api.models import WorkloadSpec
+
+from hotdesk_scheduler.core.model import Department, Phase, Project, Workload
+from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.engines import transitions
+from hotdesk_scheduler.engines.base import Change
+from hotdesk_scheduler.engines.kubernetes import objects, resources
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.intake import Intake
+from hotdesk_scheduler.engines.kubernetes.saving import Saving
+
+_ID = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$")
+
+
+class Desired:
+    """The verbs of `engines.base.Engine` under "desired state". `prefix` + project is the usual namespace of a project."""
+
+    def __init__(self, api: Api, book: Book, intake: Intake, saving: Saving, *, namespace: str, prefix: str) -> None:
+        self._api = api
+        self._book = book
+        self._intake = intake
+        self._saving = saving
+        self._namespace = namespace
+        self._prefix = prefix
+
+    async def put_project(self, project: Project) -> None:
+        if self._book.projects.get(project.name) == project:
+            return
+        namespace = self._intake.namespace_of(project.name)
+        with objects.told():
+            await objects.add_namespace(self._api, namespace, project.name)
+            named = namespace if namespace != self._prefix + project.name else None
+            item = await objects.put(self._api, resources.project_object(project, self._namespace, named))
+        self._intake.projects.put(item)
+
+    async def delete_project(self, name: str) -> None:
+        left = sum(entry.workload.project == name for entry in self._book.entries.values())
+        if left:
+            raise Conflict(
+                f"Project {name} still has {left} workload{'s' if left > 1 else ''}.",
+                field="name",
+                value=name,
+                next_step=f"Delete them first: `runai list -p {name}` shows them.",
+            )
+        await self._remove("Project", name)
+
+    async def put_department(self, department: Department) -> None:
+        if self._book.departments.get(department.name) == department:
+            return
+        with objects.told():
+            item = await objects.put(self._api, resources.department_object(department, self._namespace))
+        self._intake.departments.put(item)
+
+    async def delete_department(self, name: str) -> None:
+        await self._remove("Department", name)
+
+    async def _remove(self, kind: str, name: str) -> None:
+        informer = self._intake.projects if kind == "Project" else self._intake.departments
+        with objects.told():
+            await self._api.delete(resources.path(kind, self._namespace, name))
+        informer.remove((self._namespace, name))
+
+    async def submit(self, workload: Workload, spec: WorkloadSpec) -> None:
+        if not _ID.match(workload.id):
+            raise Invalid(f"{workload.id[:100]!r} cannot be the id of a workload.", field="id", value=workload.id[:100])
+        if workload.id in self._book.entries:
+            return
+        namespace = self._intake.namespace_of(workload.project)
+        with objects.told():
+            try:
+                item = await self._api.create(resources.path("Workload", namespace), resources.workload_object(workload, spec, namespace))
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+                there = await self._api.get(resources.path("Workload", namespace, workload.name))
+                if resources.id_of(there) != workload.id:
+                    raise _name_taken(workload) from error
+                item = there
+            await objects.put_program(self._api, workload, spec, item)
+        self._intake.submitted(item, workload, spec)
+
+    async def set_phase(self, workload_id: str, phase: Phase, reason: Reason | None, now: float) -> None:
+        entry = self._book.entry(workload_id)
+        if entry.workload.phase is phase:
+            return
+        if entry.is_claimed and phase is Phase.SUSPENDED:
+            raise Conflict(
+                f"{entry.workload.name} was made by somebody else, who would make it again.",
+                field="state",
+                value=phase,
+                next_step="Suspend what made it, such as its Job.",
+            )
+        self._book.put(entry, transitions.in_phase(entry.workload, phase, reason, now))
+        self._book.changed(Change("updated", workload_id))
+        await self._saving.now(entry)
+
+    async def forget(self, workload_id: str) -> None:
+        entry = self._book.entries.get(workload_id)
+        if entry is None:
+            return
+        with objects.told():
+            if entry.is_claimed:
+                await self._api.delete(f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}")
+            else:
+                await objects.remove_workload(self._api, entry.namespace, entry.workload.name, entry.uid)
+        self._intake.workloads.remove(entry.key)
+        self._intake.forgotten(entry)
+
+
+def _name_taken(workload: Workload) -> Conflict:
+    return Conflict(
+        f"Project {workload.project} already has a workload named {workload.name}.",
+        field="name",
+        value=workload.name,
+        next_step=f"Choose another name, or delete the old one: `runai delete {workload.name} -p {workload.project}`.",
+    )
