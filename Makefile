@@ -7,7 +7,7 @@
 #   make install    prepare .venv only
 #   make night      the random properties of the core again, with new examples, ten times as many
 #   make lint       ruff, mypy, import rules
-#   make kube       build Kubernetes for its tests, once, into ~/.cache/hotdesk-kube (needs Go)    LEVEL=3
+#   make kube       build Kubernetes for its tests, and fetch schemas, once, into ~/.cache/hotdesk-kube (needs Go)    LEVEL=3
 #   make bench      measure the figures the README claims, write build/bench.json
 
 SHELL := /bin/bash
@@ -60,6 +60,7 @@ lint:
 
 kube:
 	@python3 tests/kubernetes/cluster/programs.py $(LEVEL)
+	@cd tests/kubernetes && python3 -m cluster.schemas
 
 bench:
 	@bash .ci/install dev quiet

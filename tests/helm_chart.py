@@ -12,8 +12,40 @@ import yaml  # type: ignore[import-untyped]  # ships no types
 from cluster.programs import path_of, why_not_built
 
 CHART = Path(__file__).parent.parent / "helm" / "hotdesk"
-LEAST: dict[str, Any] = {"tokens": {"existingSecret": "tokens"}}
 Json = dict[str, Any]
+LEAST: Json = {"tokens": {"existingSecret": "tokens"}}
+_HUB = {"apiUrl": "http://hub.jhub.svc:8081/hub/api", "serviceToken": {"existingSecret": "hub"}, "namespace": "jhub"}
+# Values of all sorts: whatever is said of the chart holds for each of them.
+MATRIX: dict[str, Json] = {
+    "least": LEAST,
+    "hub": {"hub": _HUB, "records": {"existingSecret": "database"}, "seedProjects": {"team-a": "4", "team-b": 2.5}},
+    "one-replica": {**LEAST, "replicas": 1, "podDisruptionBudget": {"enabled": False}, "networkPolicy": {"enabled": False}},
+    "of-others": {**LEAST, "crds": {"install": False}, "rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}},
+    "ingress": {
+        **LEAST,
+        "ingress": {"enabled": True, "className": "nginx", "host": "gpu.example.org", "tlsSecret": "tls", "annotations": {"a/b": "c"}},
+    },
+    "anywhere": {**LEAST, "ingress": {"enabled": True}, "service": {"type": "NodePort", "port": 8080}},
+    "placed": {
+        **LEAST,
+        "image": {
+            "repository": "registry.example.org/hotdesk/scheduler",
+            "tag": "2",
+            "pullPolicy": "Always",
+            "pullSecrets": ["one", "two"],
+        },
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "system", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "schedulerName": "other",
+        "priorityClassName": "system-cluster-critical",
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"team": "platform"},
+        "settings": {"HOTDESK_GRACE_S": "60"},
+        "networkPolicy": {"ingressFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]},
+    },
+}
+ROUTE: Json = {**LEAST, "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}], "hostnames": ["gpu.example.org"]}}
 
 
 class ChartError(Exception):

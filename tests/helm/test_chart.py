@@ -10,48 +10,16 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # ships no types
 from cluster.running import Cluster
-from helm_chart import CHART, LEAST, ChartError, Json, helm, only, render, why_no_helm
+from helm_chart import CHART, LEAST, MATRIX, ROUTE, ChartError, Json, helm, only, render, why_no_helm
 from hotdesk_api.version import VERSION
 from hotdesk_scheduler.settings import Settings, variable_of
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
 
-_HUB = {"apiUrl": "http://hub.jhub.svc:8081/hub/api", "serviceToken": {"existingSecret": "hub"}, "namespace": "jhub"}
-MATRIX: dict[str, Json] = {
-    "least": LEAST,
-    "hub": {"hub": _HUB, "records": {"existingSecret": "database"}, "seedProjects": {"team-a": "4", "team-b": 2.5}},
-    "one-replica": {**LEAST, "replicas": 1, "podDisruptionBudget": {"enabled": False}, "networkPolicy": {"enabled": False}},
-    "of-others": {**LEAST, "crds": {"install": False}, "rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}},
-    "ingress": {
-        **LEAST,
-        "ingress": {"enabled": True, "className": "nginx", "host": "gpu.example.org", "tlsSecret": "tls", "annotations": {"a/b": "c"}},
-    },
-    "anywhere": {**LEAST, "ingress": {"enabled": True}, "service": {"type": "NodePort", "port": 8080}},
-    "placed": {
-        **LEAST,
-        "image": {
-            "repository": "registry.example.org/hotdesk/scheduler",
-            "tag": "2",
-            "pullPolicy": "Always",
-            "pullSecrets": ["one", "two"],
-        },
-        "nodeSelector": {"pool": "system"},
-        "tolerations": [{"key": "system", "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {}},
-        "schedulerName": "other",
-        "priorityClassName": "system-cluster-critical",
-        "podAnnotations": {"a": "b"},
-        "podLabels": {"team": "platform"},
-        "settings": {"HOTDESK_GRACE_S": "60"},
-        "networkPolicy": {"ingressFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]},
-    },
-}
-_ROUTE = {**LEAST, "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}], "hostnames": ["gpu.example.org"]}}
-
 
 @pytest.mark.parametrize("case", [*MATRIX, "route"])
 def test_chart_has_no_fault_that_helm_knows(case: str) -> None:
-    helm("lint", "--strict", str(CHART), values={**MATRIX, "route": _ROUTE}[case])
+    helm("lint", "--strict", str(CHART), values={**MATRIX, "route": ROUTE}[case])
 
 
 @pytest.mark.parametrize("case", MATRIX)
@@ -76,7 +44,7 @@ def _with_names(items: list[Json], namespace: str) -> list[Json]:
 
 def test_route_names_gateway_host_and_service() -> None:
     """The Gateway API's definitions are not part of Kubernetes, so no API server of ours checks it."""
-    route = only(render(_ROUTE), "HTTPRoute")
+    route = only(render(ROUTE), "HTTPRoute")
     assert route["spec"]["parentRefs"] == [{"name": "gateway"}]
     assert route["spec"]["hostnames"] == ["gpu.example.org"]
     assert route["spec"]["rules"][0]["backendRefs"] == [{"name": "rel-hotdesk", "port": 80}]
