@@ -82,6 +82,9 @@ class Kube(World):
 
     async def restart(self) -> None:
         await self.engine.close()
+        await self.restart_after_close()
+
+    async def restart_after_close(self) -> None:
         self.engine = KubernetesEngine(self.config)
         await self.engine.open()
 

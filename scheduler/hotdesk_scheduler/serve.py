@@ -141,6 +141,7 @@ def make_engine(settings: Settings) -> Engine:
 def _kubernetes(settings: Settings) -> Engine:
     try:
         from hotdesk_scheduler.engines.kubernetes.engine import KubernetesConfig, KubernetesEngine
+        from hotdesk_scheduler.engines.kubernetes.lease import Terms
     except ImportError as error:
         raise Invalid(
             f"The engine kubernetes needs {error.name}, which is not installed.",
@@ -155,13 +156,15 @@ def _kubernetes(settings: Settings) -> Engine:
             pod=settings.pod_name or None,
             kubeconfig=settings.kubeconfig,
             node_patience_s=settings.node_patience_s,
+            terms=Terms.lasting(settings.lease_s),
             resolve=_resolved,
         )
     )
 
 
 def _resolved(spec: WorkloadSpec, workload_id: str, user: str, now: float) -> Workload:
-    """What a workload comes to that somebody wrote as a resource."""
+    """What a workload comes to that somebody wrote as a resource. Raises Invalid, TooLarge."""
+    specs.check_alone(spec)
     return specs.workload_of(spec, workload_id=workload_id, name=spec.name or workload_id, user=user, now=now)
 
 

@@ -31,6 +31,12 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _lease(text: str) -> float:
+    if not 2 <= (value := _seconds(text)) <= 300:
+        raise ValueError("it is to be from 2 s to 5 minutes")
+    return value
+
+
 def _count(text: str) -> int:
     value = int(text)
     if value < 0:
@@ -130,6 +136,10 @@ class Settings:
     )
     node_patience_s: float = field(
         default=60.0, metadata=_about("kubernetes: how long a node may be not ready before its pods are given up", parse=_seconds)
+    )
+    lease_s: float = field(
+        default=12.0,
+        metadata=_about("kubernetes: how long a leader may be silent before another replica takes over", parse=_lease),
     )
     pod_name: str = field(
         default="",

@@ -110,12 +110,17 @@ def generated_name(prefix: str | None, taken: Collection[str], start: int = 0) -
 
 def check(spec: WorkloadSpec, snapshot: Snapshot) -> None:
     """Raise Invalid or TooLarge, with a sentence, for what can never be right on this cluster."""
+    check_alone(spec)
+    _check_node_type(spec, snapshot.nodes)
+    _check_fits_a_node(spec, snapshot)
+
+
+def check_alone(spec: WorkloadSpec) -> None:
+    """What is wrong on whatever cluster. Raises Invalid or TooLarge."""
     _check_gpus(spec)
     _check_sizes(spec)
     _check_counts(spec)
     _check_environment(spec)
-    _check_node_type(spec, snapshot.nodes)
-    _check_fits_a_node(spec, snapshot)
 
 
 def _check_gpus(spec: WorkloadSpec) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -43,7 +43,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """One connection pool. `requests` counts what was sent, for `make bench`."""
+    """One connection pool. `requests` counts what was sent, for `make bench`. Nothing is written while `may_write()` says no."""
 
     def __init__(self, configuration: Configuration) -> None:
         configuration.connection_pool_maxsize = CONNECTIONS
@@ -52,6 +52,7 @@ class Api:
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
         self.requests = 0
+        self.may_write: Callable[[], bool] = lambda: True
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None, context: str | None = None) -> Api:
@@ -129,6 +130,8 @@ class Api:
         content_type: str,
         patience: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
+        if method != "GET" and not self.may_write():
+            raise ApiError(0, "NotLeading", "another scheduler may lead by now, so nothing is written any more")
         self.requests += 1
         try:
             answer = await self._rest.request(  # type: ignore[no-untyped-call]  # ships no types

@@ -15,9 +15,8 @@ from hotdesk_scheduler.engines.kubernetes.manifests import RESERVED
 
 def check(spec: WorkloadSpec, nodes: Iterable[Node]) -> None:
     """Raises Invalid or TooLarge."""
+    check_alone(spec)
     nodes = list(nodes)
-    if spec.kind != "workspace" and not spec.image:
-        raise Invalid("No image was named.", field="image", next_step="Name one: -i python:3.12.")
     types = {node.node_type for node in nodes if node.node_type}
     if spec.node_type and spec.node_type not in types:
         raise _unknown("node type", spec.node_type, types, field="node_type")
@@ -25,6 +24,12 @@ def check(spec: WorkloadSpec, nodes: Iterable[Node]) -> None:
     for pool in spec.node_pools:
         if pool not in pools:
             raise _unknown("node pool", pool, pools, field="node_pools")
+
+
+def check_alone(spec: WorkloadSpec) -> None:
+    """What is wrong whatever nodes there are."""
+    if spec.kind != "workspace" and not spec.image:
+        raise Invalid("No image was named.", field="image", next_step="Name one: -i python:3.12.")
     objects.check_program(spec)
     for name in RESERVED & spec.environment.keys():
         raise Invalid(f"{name} is set by Hotdesk and cannot be chosen.", field="environment", value=name, next_step=f"Leave out -e {name}.")

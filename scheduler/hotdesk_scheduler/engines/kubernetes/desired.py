@@ -13,7 +13,8 @@ from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import objects, resources
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
-from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.codec import Json
 from hotdesk_scheduler.engines.kubernetes.intake import Intake
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 
@@ -35,6 +36,13 @@ class Desired:
         if self._book.projects.get(project.name) == project:
             return
         namespace = self._intake.namespace_of(project.name)
+        if (owner := self._intake.owner_of(namespace)) not in (None, project.name):
+            raise Conflict(
+                f"The namespace {namespace} is project {owner}'s already.",
+                field="name",
+                value=project.name,
+                next_step="Choose another name.",
+            )
         with objects.told():
             await objects.add_namespace(self._api, namespace, project.name)
             named = namespace if namespace != self._prefix + project.name else None
@@ -76,7 +84,7 @@ class Desired:
         namespace = self._intake.namespace_of(workload.project)
         with objects.told():
             try:
-                item = await self._api.create(resources.path("Workload", namespace), resources.workload_object(workload, spec, namespace))
+                item = await self._create(workload, spec, namespace)
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
@@ -86,6 +94,17 @@ class Desired:
                 item = there
             await objects.put_program(self._api, workload, spec, item)
         self._intake.submitted(item, workload, spec)
+
+    async def _create(self, workload: Workload, spec: WorkloadSpec, namespace: str) -> Json:
+        """Its project's namespace is made again if somebody deleted it."""
+        body = resources.workload_object(workload, spec, namespace)
+        try:
+            return await self._api.create(resources.path("Workload", namespace), body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        await objects.add_namespace(self._api, namespace, workload.project)
+        return await self._api.create(resources.path("Workload", namespace), body)
 
     async def set_phase(self, workload_id: str, phase: Phase, reason: Reason | None, now: float) -> None:
         entry = self._book.entry(workload_id)
@@ -98,9 +117,19 @@ class Desired:
                 value=phase,
                 next_step="Suspend what made it, such as its Job.",
             )
+        if not entry.is_claimed and phase in (Phase.SUSPENDED, Phase.ACTIVE):
+            await self._wish(entry, suspended=phase is Phase.SUSPENDED)
         self._book.put(entry, transitions.in_phase(entry.workload, phase, reason, now))
         self._book.changed(Change("updated", workload_id))
         await self._saving.now(entry)
+
+    async def _wish(self, entry: Entry, *, suspended: bool) -> None:
+        """`spec.suspended` says the same as `runai suspend` and `resume`, so that each can take back the other."""
+        if entry.suspended == suspended:
+            return
+        with objects.told():
+            await self._api.merge(resources.path("Workload", entry.namespace, entry.workload.name), {"spec": {"suspended": suspended}})
+        entry.suspended = suspended
 
     async def forget(self, workload_id: str) -> None:
         entry = self._book.entries.get(workload_id)

@@ -45,6 +45,7 @@ from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.shares import Shares
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
+CLOSE_S = 5.0
 LEADS_LABEL = "hotdesk.io/leads"
 
 
@@ -81,10 +82,12 @@ class KubernetesEngine:
     async def open(self) -> None:
         self._api = await Api.connect(self.config.kubeconfig, self.config.context)
         identity = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-        self._lease = Lease(self._api, self.config.namespace, identity, terms=self.config.terms)
+        self._own_api = await Api.connect(self.config.kubeconfig, self.config.context)
+        self._lease = Lease(self._own_api, self.config.namespace, identity, terms=self.config.terms)
         try:
             await objects.check_definitions(self._api)
             await self._take_lease()
+            self._api.may_write = self._lease.holds
             self._saving = Saving(self._api, note=self._note, is_over=self._is_over)
             self._pods = Pods(self._api, self._book, self._saving, variables=self._shares.variables, is_over=self._is_over)
             self._intake = self._opening = Intake(
@@ -96,6 +99,7 @@ class KubernetesEngine:
                 prefix=self.config.prefix,
                 resolve=self.config.resolve or check.plainly_resolved,
                 node_patience_s=self.config.node_patience_s,
+                is_over=self._is_over,
             )
             await self._intake.start()
             places = {"namespace": self.config.namespace, "prefix": self.config.prefix}
@@ -115,6 +119,7 @@ class KubernetesEngine:
         if self._opening is not None:
             await self._opening.stop()
         await self._lease.give_up()
+        await self._own_api.close()
         await self._api.close()
 
     async def _take_lease(self) -> None:
@@ -125,18 +130,20 @@ class KubernetesEngine:
 
     async def _mark(self, leads: bool) -> None:
         if self.config.pod is not None:
-            await objects.label_pod(self._api, self.config.namespace, self.config.pod, {LEADS_LABEL: "true" if leads else None})
+            await objects.label_pod(self._own_api, self.config.namespace, self.config.pod, {LEADS_LABEL: "true" if leads else None})
 
     async def close(self) -> None:
         await self._events.close()
         await self._intake.stop()
-        await self._pods.close()
-        await self._saving.close()
+        within_s = 0.0 if self._lease.lost.is_set() else CLOSE_S  # what is under way may not arrive late
+        await self._pods.close(within_s)
+        await self._saving.close(within_s)
         self._is_closed = True
         with contextlib.suppress(ApiError):
             await self._mark(False)
         await self._lease.give_up()
         self._book.close()
+        await self._own_api.close()
         await self._api.close()
 
     async def lost(self) -> None:
@@ -145,7 +152,7 @@ class KubernetesEngine:
 
     @property
     def requests(self) -> int:
-        """Sent to the API server so far."""
+        """Sent to the API server so far, apart from those about who leads."""
         return self._api.requests
 
     def _note(self, key: Key, version: int) -> None:

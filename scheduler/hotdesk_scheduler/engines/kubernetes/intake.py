@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
-from hotdesk_api.errors import Conflict
 from hotdesk_api.models import WorkloadSpec
-from pydantic import ValidationError
 
-from hotdesk_scheduler.core.model import HOLDING, Department, Kind, Node, Phase, Pod, PodState, Project, Workload
+from hotdesk_scheduler.core.model import HOLDING, Department, Node, Phase, Project, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import manifests, objects, progress, resources
+from hotdesk_scheduler.engines.kubernetes import acceptance, check, objects, resources
+from hotdesk_scheduler.engines.kubernetes.acceptance import Acceptance
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.claimed import Claimed
 from hotdesk_scheduler.engines.kubernetes.claims import read_claim
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
+from hotdesk_scheduler.engines.kubernetes.lost_nodes import LostNodes
+from hotdesk_scheduler.engines.kubernetes.marks import Marks
 from hotdesk_scheduler.engines.kubernetes.nodes import read_node
 from hotdesk_scheduler.engines.kubernetes.observe import Seen, read_pod
-from hotdesk_scheduler.engines.kubernetes.pods import Pods, changed_workload, kind_of
+from hotdesk_scheduler.engines.kubernetes.pods import Pods
 from hotdesk_scheduler.engines.kubernetes.resources import Asked
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
+from hotdesk_scheduler.engines.kubernetes.sightings import Sightings
 from hotdesk_scheduler.engines.kubernetes.watch import Informer, Key
 
 log = logging.getLogger(__name__)
@@ -36,41 +37,52 @@ Resolve = Callable[[WorkloadSpec, str, str, float], Workload]
 SYNC_S = 60.0
 
 
-def _read_pod(item: Json) -> Seen:
-    seen = read_pod(item)
-    return seen if seen.workload_id else replace(seen, claim=read_claim(item))
-
-
 def _is_over(item: Json) -> bool:
     """We are done with it; others still hold on to it."""
     meta = item["metadata"]
     return "deletionTimestamp" in meta and resources.FINALIZER not in meta.get("finalizers", [])
 
 
+def _is_older(one: Project, other: Project) -> bool:
+    return (one.created_at, one.name) < (other.created_at, other.name)
+
+
 class Intake:
     """Five informers. `ready()` after all of them have listed; until then nothing is concluded from what is not there."""
 
     def __init__(
-        self, api: Api, book: Book, pods: Pods, saving: Saving, *, namespace: str, prefix: str, resolve: Resolve, node_patience_s: float
+        self,
+        api: Api,
+        book: Book,
+        pods: Pods,
+        saving: Saving,
+        *,
+        namespace: str,
+        prefix: str,
+        resolve: Resolve,
+        node_patience_s: float,
+        is_over: Callable[[], bool],
     ) -> None:
         self.book = book
         self._api = api
-        self._pods = pods
         self._saving = saving
         self._namespace = namespace
         self._prefix = prefix
         self._resolve = resolve
-        self._node_patience_s = node_patience_s
         self._is_adopting = True
-        self._gone_nodes: dict[str, asyncio.TimerHandle] = {}
+        self._sightings = Sightings(book, pods, saving)
+        self._lost_nodes = LostNodes(node_patience_s, self._sightings.lose)
         self._project_of: dict[str, str] = {}
         self._renewing: set[asyncio.Task[None]] = set()
+        self._acceptance = Acceptance(api, is_over)
+        self._marks = Marks(api, is_over)
+        self._teams: dict[str, Json] = {}
         self.claimed = Claimed(book, project_of=self._project_of, explain=saving.soon)
         here = resources.path
         self.projects: Informer[tuple[Project, str]] = Informer(api, here("Project", namespace), self._read_project, self._project)
         self.departments: Informer[Department] = Informer(api, here("Department", namespace), self._read_department, self._department)
-        self.nodes: Informer[Node] = Informer(api, "/api/v1/nodes", read_node, self._node)
-        self.pods: Informer[Seen] = Informer(api, "/api/v1/pods", _read_pod, self._pod)
+        self.nodes: Informer[Node] = Informer(api, "/api/v1/nodes", self._read_node, self._node)
+        self.pods: Informer[Seen] = Informer(api, "/api/v1/pods", self._read_pod, self._pod)
         self.workloads: Informer[Asked] = Informer(api, here("Workload"), self._read_workload, self._workload)
 
     async def start(self) -> None:
@@ -86,9 +98,10 @@ class Intake:
         for seen in self.book.pods.values():
             groups.setdefault(seen.workload_id or "", []).append(seen)
         for entry in tuple(self.book.entries.values()):
-            self._adopt(entry, groups.get(entry.workload.id, ()))
+            self._sightings.adopt(entry, groups.get(entry.workload.id, ()))
         self._claim_all()
         self._look_for_lost_nodes()
+        self._judge_teams()
 
     def _claim_all(self) -> None:
         for seen in tuple(self.book.pods.values()):
@@ -96,8 +109,9 @@ class Intake:
                 self.claimed.look(seen, None)
 
     async def stop(self) -> None:
-        for timer in self._gone_nodes.values():
-            timer.cancel()
+        self._lost_nodes.stop()
+        await self._acceptance.stop()
+        await self._marks.stop()
         for task in tuple(self._renewing):
             task.cancel()
         for informer in (self.projects, self.departments, self.nodes, self.workloads, self.pods):
@@ -111,36 +125,74 @@ class Intake:
     # projects, departments
 
     def _read_project(self, item: Json) -> tuple[Project, str] | None:
+        name = item["metadata"]["name"]
+        self._teams[name] = item
         try:
             project, namespace = resources.read_project(item)
-        except ValidationError as error:
-            log.error("project.not_readable name=%s error=%s", item["metadata"]["name"], error)
-            return None
+        except Exception as error:  # a person's hand may have written anything
+            self._acceptance.say("Project", item, acceptance.sentence(error, "Project", item))
+            return self.projects.items.get((self._namespace, name))
         return project, namespace or self._prefix + project.name
 
     def _read_department(self, item: Json) -> Department | None:
         try:
-            return resources.read_department(item)
-        except ValidationError as error:
-            log.error("department.not_readable name=%s error=%s", item["metadata"]["name"], error)
-            return None
+            department = resources.read_department(item)
+        except Exception as error:  # as above
+            self._acceptance.say("Department", item, acceptance.sentence(error, "Department", item))
+            return self.departments.items.get((self._namespace, item["metadata"]["name"]))
+        self._acceptance.say("Department", item, "")
+        return department
 
     def _project(self, key: Key, new: tuple[Project, str] | None, old: tuple[Project, str] | None) -> None:
+        """A namespace is one project's, the older one's; for the workloads there it stays so until another project asks for it."""
+        name = key[1]
         if new is None:
-            self.book.projects.pop(key[1], None)
-        else:
-            self.book.projects[key[1]] = new[0]
-            if self._project_of.get(new[1]) != key[1]:
-                self._project_of[new[1]] = key[1]
-                self._make_room(key[1], new[1])
-        self.book.changed(Change("project", sentence=key[1]))
+            self.book.projects.pop(name, None)
+            self._teams.pop(name, None)
+        elif (owner := self.owner_of(new[1])) in (None, name) or _is_older(new[0], self.book.projects[owner or ""]):
+            if owner not in (None, name):
+                self.book.projects.pop(owner or "")
+            self.book.projects[name] = new[0]
+            if self._project_of.get(new[1]) != name:
+                self._project_of[new[1]] = name
+                self._make_room(name, new[1])
+        self._judge_teams()
+        self.book.changed(Change("project", sentence=name))
+
+    def owner_of(self, namespace: str) -> str | None:
+        """The project whose workloads live there."""
+        owner = self._project_of.get(namespace)
+        return owner if owner in self.book.projects else None
 
     def _department(self, key: Key, new: Department | None, old: Department | None) -> None:
         if new is None:
             self.book.departments.pop(key[1], None)
         else:
             self.book.departments[key[1]] = new
+        self._judge_teams()
         self.book.changed(Change("project", sentence=key[1]))
+
+    def _judge_teams(self) -> None:
+        """Whether each project can be what it says it is; known when everything was listed."""
+        if self._is_adopting:
+            return
+        for (_, name), (project, namespace) in tuple(self.projects.items.items()):
+            item = self._teams.get(name)
+            if item is None or resources.spec_problem(item):
+                continue
+            problem = ""
+            if name not in self.book.projects:
+                if self.owner_of(namespace) is None:  # whose it was is gone
+                    self._project((self._namespace, name), (project, namespace), None)
+                    return
+                owner = self.owner_of(namespace)
+                problem = f"Namespace {namespace} is project {owner}'s. Delete this one, and make it with another spec.namespace."
+            elif project.department is not None and project.department not in self.book.departments:
+                problem = (
+                    f"There is no department {project.department}; until there is, this project stands beside the departments. "
+                    f"Make it (runai department create {project.department}), or name another one in spec.department."
+                )
+            self._acceptance.say("Project", item, problem)
 
     def _make_room(self, project: str, namespace: str) -> None:
         """Its namespace, also for a project that was written by hand; and workloads may have been there before their project."""
@@ -160,67 +212,60 @@ class Intake:
 
     # nodes
 
+    def _read_node(self, item: Json) -> Node | None:
+        try:
+            return read_node(item)
+        except (ValueError, TypeError, KeyError) as error:
+            log.error("node.not_readable name=%s error=%s", item["metadata"]["name"], error)
+            return self.nodes.items.get(("", item["metadata"]["name"]))
+
     def _node(self, key: Key, new: Node | None, old: Node | None) -> None:
         name = key[1]
         if new is None:
             self.book.nodes.pop(name, None)
         else:
             self.book.put_node(new)
-        if new is not None and new.ready:
-            if (timer := self._gone_nodes.pop(name, None)) is not None:
-                timer.cancel()
-        elif not self._is_adopting:
-            self._wait_for(name, self._node_patience_s if new is not None else 0.0)
+        if not self._is_adopting:
+            self._lost_nodes.look(name, new)
         self.book.changed(Change("node"))
-
-    def _wait_for(self, name: str, patience_s: float) -> None:
-        """A node that is not ready may come back; one that was removed will not."""
-        if name in self._gone_nodes and patience_s:
-            return
-        if (timer := self._gone_nodes.pop(name, None)) is not None:
-            timer.cancel()
-        self._gone_nodes[name] = asyncio.get_running_loop().call_later(patience_s, self._lose, name)
 
     def _look_for_lost_nodes(self) -> None:
         pods = (pod for entry in self.book.entries.values() for pod in entry.workload.pods)
         for name in {pod.placement.node for pod in pods if pod.placement and pod.state in HOLDING}:
-            node = self.book.nodes.get(name)
-            if node is None or not node.ready:
-                self._wait_for(name, self._node_patience_s if node else 0.0)
-
-    def _lose(self, name: str) -> None:
-        """Its pods are given up; their objects go as well, so that a node that comes back ends what it still runs."""
-        now = time.time()
-        for entry in tuple(self.book.entries.values()):
-            on_it = [pod for pod in entry.workload.pods if pod.state in HOLDING and pod.placement and pod.placement.node == name]
-            for pod in on_it:
-                seen = self._seen(entry, pod)
-                if entry.is_claimed and seen is None:
-                    continue
-                lost = progress.lost_with_node(pod, now)
-                self.book.put(entry, transitions.ended(replace(entry.workload, lost_node=True), lost, now))
-                self._told(entry, lost, f"Node {name} was lost, and pod {pod.index} with it.")
-                if seen is not None:
-                    self._pods.discard(seen)
+            self._lost_nodes.look(name, self.book.nodes.get(name))
 
     # workloads
 
     def _read_workload(self, item: Json) -> Asked | None:
-        namespace = item["metadata"]["namespace"]
+        meta = item["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
         project = self._project_of.get(namespace)
-        if project is None or _is_over(item):
+        if _is_over(item):
+            return None
+        if project is None:
+            self._explain_no_project(item)
             return None
         try:
-            return resources.read_workload(item, project, self._resolved(item, project))
-        except (ValidationError, ValueError) as error:
-            log.error("workload.not_readable name=%s/%s error=%s", namespace, item["metadata"]["name"], error)
-            return self.workloads.items.get((namespace, item["metadata"]["name"]))
+            return resources.believable(resources.read_workload(item, project, self._resolved(item, project)))
+        except Exception as error:  # a person's hand may have written anything
+            self._acceptance.say("Workload", item, acceptance.sentence(error, "Workload", item))
+            return self.workloads.items.get((namespace, name))
+
+    def _explain_no_project(self, item: Json) -> None:
+        """To who wrote it by hand. One that has its finalizer was submitted through Hotdesk: its project was deleted, or it is others'."""
+        meta = item["metadata"]
+        if self._is_adopting or "deletionTimestamp" in meta or meta.get("finalizers") or item.get("status"):
+            return
+        known = ", ".join(sorted(self._project_of)[:5]) or "none yet"
+        problem = f"No project has the namespace {meta['namespace']}. Put it into the namespace of one ({known}), or make the project."
+        self._acceptance.say("Workload", item, problem)
 
     def _resolved(self, item: Json, project: str) -> Workload | None:
-        """What one that was written by hand comes to."""
+        """What one that was written by hand comes to. Raises HotdeskError, and what is not readable raises."""
         if "scheduling" in item["spec"]:
             return None
         spec = resources.read_spec(item, project)
+        check.check_alone(spec)
         created_at = time_in(item["metadata"]["creationTimestamp"])
         return self._resolve(spec, resources.id_of(item), item["spec"].get("user") or spec.owner or "", created_at)
 
@@ -233,21 +278,43 @@ class Intake:
         if new is not None and known is not None:
             known.version = max(known.version, new.version)
             self._wishes(known, new)
+            self._marks.put(known, new)
+            self._mend_status(known, new)
         elif new is not None:
             self._add(new)
 
     def _add(self, asked: Asked) -> None:
         if asked.workload.id in self.book.entries:  # a copy, label and all
             asked = replace(asked, workload=replace(asked.workload, id=asked.uid))
-        entry = Entry(asked.namespace, asked.uid, asked.version, asked.workload, asked.spec, suspended=False)
+        entry = Entry(asked.namespace, asked.uid, asked.version, asked.workload, asked.spec)
+        entry.suspended = entry.workload.phase is Phase.SUSPENDED
         self.book.add(entry)
         for index, held in asked.grants.items():
             if (placement := entry.pod(index).placement) is not None:
                 self.book.grant(entry, index, placement.node, held)
         self.book.changed(Change("submitted", asked.workload.id))
         self._wishes(entry, asked)
+        self._marks.put(entry, asked)
+        self._mend_status(entry, asked)
         if not self._is_adopting:
-            self._adopt(entry, [seen for seen in self.book.pods.values() if seen.workload_id == asked.workload.id])
+            self._sightings.adopt(entry, self._pods_of(entry))
+
+    def _mend_status(self, entry: Entry, asked: Asked) -> None:
+        """Written again where it was not readable, or says that the workload was not accepted."""
+        if asked.status_problem:
+            log.warning("status.not_readable workload=%s error=%s", entry.workload.id, asked.status_problem)
+        if asked.status_problem or asked.is_refused:
+            entry.written = None
+            self._saving.soon(entry)
+
+    def _pods_of(self, entry: Entry) -> list[Seen]:
+        """Also those that were seen before it was."""
+        found = []
+        for key, seen in tuple(self.book.pods.items()):
+            if key[0] == entry.namespace and (named := self._sightings.named(seen)).workload_id == entry.workload.id:
+                self.book.see(key, named)
+                found.append(named)
+        return found
 
     def _wishes(self, entry: Entry, asked: Asked) -> None:
         """What people say through the resource itself: `kubectl delete`, `spec.suspended`."""
@@ -269,6 +336,10 @@ class Intake:
 
     # pods
 
+    def _read_pod(self, item: Json) -> Seen:
+        seen = self._sightings.named(read_pod(item))
+        return seen if seen.workload_id else replace(seen, claim=read_claim(item))
+
     def _pod(self, key: Key, new: Seen | None, old: Seen | None) -> None:
         self.book.see(key, new)
         one = new or old
@@ -276,103 +347,8 @@ class Intake:
             if not self._is_adopting:
                 self.claimed.look(new, old)
             return
-        if self._is_adopting or one is None or one.workload_id is None:
-            return
-        entry = self.book.entries.get(one.workload_id)
-        if entry is None or entry.namespace != one.namespace or entry.workload.kind is Kind.WORKSPACE:
-            return  # of a workspace's pod the hub tells; here it only counts as the workspace's
-        pod = next((pod for pod in entry.workload.pods if pod.index == one.index), None)
-        if pod is not None and pod.attempt == one.attempt:
-            self._step(entry, pod, new)
-
-    def _step(self, entry: Entry, pod: Pod, seen: Seen | None) -> None:
-        now = time.time()
-        pod = self._in_its_place(entry, pod, seen)
-        after = progress.after(pod, seen, now)
-        error = seen.why.sentence if seen and seen.why else ""
-        if after is pod:
-            if error and entry.errors.get(pod.index) != error:
-                entry.errors[pod.index] = error
-                self._saving.soon(entry)
-                self.book.changed(Change("failed_verb", entry.workload.id, pod.index, error))
-            return
-        if after.state is PodState.RUNNING:
-            entry.errors.pop(pod.index, None)
-        elif error:
-            entry.errors[pod.index] = error
-        self.book.put(entry, changed_workload(entry.workload, after, now))
-        self._told(entry, after, error)
-        if progress.is_stuck(after):
-            self._pods.take_down(entry, pod.index, 0)
-
-    def _in_its_place(self, entry: Entry, pod: Pod, seen: Seen | None) -> Pod:
-        """A pod that another leader made is where that one sent it."""
-        if pod.state not in HOLDING or pod.placement is None or seen is None or seen.placement == manifests.placement_out(pod.placement):
-            return pod
-        if (placement := manifests.placement_in(seen.placement)) is None or placement == pod.placement:
-            return pod
-        moved = replace(pod, placement=placement)
-        self.book.put(entry, transitions.with_pod(entry.workload, moved, time.time()))
-        self.book.changed(Change("updated", entry.workload.id, pod.index))
-        return moved
-
-    def _told(self, entry: Entry, pod: Pod, sentence: str) -> None:
-        self._saving.soon(entry)
-        kind = "failed_verb" if progress.is_stuck(pod) else kind_of(pod)
-        self.book.changed(Change(kind, entry.workload.id, pod.index, sentence))
-
-    def _seen(self, entry: Entry, pod: Pod) -> Seen | None:
-        if entry.is_claimed:
-            return self.book.pods.get((entry.namespace, entry.workload.name))
-        if entry.workload.kind is Kind.WORKSPACE:  # the hub named it
-            return next((seen for seen in self.book.pods.values() if seen.workload_id == entry.workload.id), None)
-        return self.book.pods.get((entry.namespace, manifests.pod_name(entry.workload, entry.uid, pod)))
-
-    # after a restart
-
-    def _adopt(self, entry: Entry, pods: Iterable[Seen]) -> None:
-        """A pod that is there was started, whatever is recorded; one that is recorded as running and is not there has ended."""
-        if entry.workload.kind is Kind.WORKSPACE:
-            return
-        latest: dict[int, Seen] = {}
-        for seen in pods:
-            if seen.namespace == entry.namespace and (seen.index not in latest or seen.attempt > latest[seen.index].attempt):
-                latest[seen.index] = seen
-        for pod in entry.workload.pods:
-            found = latest.get(pod.index)
-            if found is not None and self._is_unrecorded(pod, found):
-                pod = self._record(entry, pod, found)
-            if pod.state not in HOLDING:
-                continue
-            current = found if found is not None and found.attempt == pod.attempt else None
-            if current is None and pod.state is PodState.STARTING:
-                self._pods.bring_up(entry, pod.index)
-                continue
-            self._step(entry, pod, current)
-            self._go_on(entry, entry.pod(pod.index), current)
-
-    def _go_on(self, entry: Entry, pod: Pod, seen: Seen | None) -> None:
-        """What was under way when the last scheduler ended."""
-        if pod.state is PodState.STARTING and seen is not None and seen.node is None:
-            self._pods.bring_up(entry, pod.index)
-        elif pod.state is PodState.RELEASING and seen is not None and not seen.leaving:
-            self._pods.take_down(entry, pod.index, max(0.0, (pod.release_deadline or 0.0) - time.time()))
-
-    @staticmethod
-    def _is_unrecorded(pod: Pod, seen: Seen) -> bool:
-        return seen.attempt > pod.attempt or (seen.attempt == pod.attempt and pod.state is PodState.PENDING)
-
-    def _record(self, entry: Entry, pod: Pod, seen: Seen) -> Pod:
-        placement = manifests.placement_in(seen.placement)
-        if placement is None:
-            return pod
-        again = Pod(index=pod.index, request=pod.request, attempt=seen.attempt, stop_reason=pod.stop_reason)
-        started = transitions.started(again, placement, seen.started_at or time.time())
-        with contextlib.suppress(Conflict):  # it runs; which simulated GPU is shown for it does not matter then
-            self.book.grant(entry, pod.index, placement.node, self.book.would_give(placement))
-        self.book.put(entry, transitions.with_pod(entry.workload, started, time.time()))
-        self.book.changed(Change("updated", entry.workload.id, pod.index))
-        return started
+        if one is not None and one.workload_id is not None and not self._is_adopting:
+            self._sightings.look(new, old)
 
     # what the engine itself wrote
 
@@ -382,7 +358,7 @@ class Intake:
         key, version = (meta["namespace"], meta["name"]), int(meta["resourceVersion"])
         if key in self.book.keys:
             return
-        asked = Asked(key[0], key[1], meta["uid"], version, workload, spec)
+        asked = Asked(key[0], key[1], meta["uid"], version, workload, spec, **resources.marks(item))
         self.workloads.note(key, version)
         self.workloads.items[key] = asked
         self._add(asked)

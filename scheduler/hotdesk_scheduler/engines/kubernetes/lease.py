@@ -1,6 +1,7 @@
 """Who leads: one scheduler of an installation, by a Lease. The others wait, and one takes over when it is given up or runs out.
 
-A holder trusts its own monotonic clock alone: it stops by itself before anybody who watched the Lease that long may take it.
+Nobody trusts the time that stands in it: a holder goes by its own clock and stops before anybody who watched the Lease that long may take
+it. That clock runs on while the process, or the machine, is asleep: who wakes up too late may not write (`holds()`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from hotdesk_scheduler.engines.kubernetes.codec import micro_time
 log = logging.getLogger(__name__)
 
 NAME = "hotdesk-scheduler"
+LONGEST_S = 300.0  # whatever somebody wrote into it: a holder that is gone is waited for no longer
+
+
+def awake_or_not() -> float:
+    """Seconds since the machine was started, its sleep included where the system counts it (Linux)."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +35,29 @@ class Terms:
     renew_s: float = 3.0
     look_s: float = 2.0
 
+    @classmethod
+    def lasting(cls, lasts_s: float) -> Terms:
+        return cls(lasts_s, renew_s=lasts_s / 4, look_s=lasts_s / 6)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """The Lease as it was seen first in this version, by our clock; whether another one held it, and for how long."""
+
+    version: str
+    at: float
+    lasts_s: float
+    is_held: bool
+
 
 class Lease:
-    """`take()` returns when we lead; `lost` is set when we do not any more (then everything of this process must stop)."""
+    """`take()` returns when we lead; `lost` is set when we do not any more (then everything of this process must stop).
+
+    `api` is for it alone: others' requests may not delay it, and it is asked while nothing else may be written.
+    """
 
     def __init__(
-        self, api: Api, namespace: str, identity: str, *, terms: Terms | None = None, monotonic: Callable[[], float] = time.monotonic
+        self, api: Api, namespace: str, identity: str, *, terms: Terms | None = None, monotonic: Callable[[], float] = awake_or_not
     ) -> None:
         self.lost = asyncio.Event()
         self._api = api
@@ -43,8 +67,13 @@ class Lease:
         self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._all}/{NAME}"
         self._namespace = namespace
-        self._seen: tuple[str, float] | None = None
+        self._seen: _Sight | None = None
+        self._until = float("-inf")
         self._task: asyncio.Task[None] | None = None
+
+    def holds(self) -> bool:
+        """Whether anything may be written now. Sooner over than the Lease itself: what is under way is to arrive in time."""
+        return not self.lost.is_set() and self._monotonic() < self._until
 
     async def take(self) -> None:
         while True:
@@ -58,7 +87,8 @@ class Lease:
                     raise
             await asyncio.sleep(self._terms.look_s)
         log.info("lease.taken identity=%s", self._identity)
-        self._task = asyncio.create_task(self._keep(asked_at), name="lease")
+        self._renewed(asked_at)
+        self._task = asyncio.create_task(self._keep(), name="lease")
 
     async def give_up(self) -> None:
         """So that the next one need not wait."""
@@ -69,7 +99,7 @@ class Lease:
             await self._task
         with contextlib.suppress(ApiError):
             lease = await self._api.get(self._path)
-            if lease["spec"].get("holderIdentity") == self._identity:
+            if _holder(lease) == self._identity:
                 await self._api.put(self._path, {**lease, "spec": {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}})
 
     async def _try(self) -> bool:
@@ -79,15 +109,17 @@ class Lease:
         except ApiError as error:
             if error.status != 404:
                 raise
-            return await self._write(self._body(), create=True)
-        spec = lease["spec"]
-        version, holder = lease["metadata"]["resourceVersion"], spec.get("holderIdentity")
-        if self._seen is None or self._seen[0] != version:
-            self._seen = (version, self._monotonic())
-        lasts_s = max(spec.get("leaseDurationSeconds", 0), self._terms.lasts_s if holder else 0)
-        if holder and holder != self._identity and self._monotonic() - self._seen[1] < lasts_s:
-            return False
-        return await self._write(self._body(lease), create=False)
+            return not self._is_awaited() and await self._write(self._body(), create=True)
+        version, holder = lease["metadata"]["resourceVersion"], _holder(lease)
+        lasts_s = max(min(_spec(lease).get("leaseDurationSeconds") or 0, LONGEST_S), self._terms.lasts_s)
+        if self._seen is None or self._seen.version != version:
+            self._seen = _Sight(version, self._monotonic(), lasts_s, holder not in ("", self._identity))
+        return not self._is_awaited() and await self._write(self._body(lease), create=False)
+
+    def _is_awaited(self) -> bool:
+        """Whether somebody we saw holding it may still think so, also if the Lease was deleted since."""
+        seen = self._seen
+        return seen is not None and seen.is_held and self._monotonic() - seen.at < seen.lasts_s
 
     async def _write(self, body: Json, *, create: bool) -> bool:
         try:
@@ -103,7 +135,7 @@ class Lease:
 
     def _body(self, lease: Json | None = None) -> Json:
         now = micro_time(time.time())
-        old = lease["spec"] if lease else {}
+        old = _spec(lease) if lease else {}
         is_new = old.get("holderIdentity") != self._identity
         return {
             "apiVersion": "coordination.k8s.io/v1",
@@ -114,26 +146,49 @@ class Lease:
                 "leaseDurationSeconds": max(1, round(self._terms.lasts_s)),
                 "renewTime": now,
                 "acquireTime": now if is_new else old.get("acquireTime", now),
-                "leaseTransitions": old.get("leaseTransitions", 0) + (1 if is_new and lease else 0),
+                "leaseTransitions": (old.get("leaseTransitions") or 0) + (1 if is_new and lease else 0),
             },
         }
 
-    async def _keep(self, renewed_at: float) -> None:
+    def _renewed(self, asked_at: float) -> None:
+        self._until = asked_at + self._terms.lasts_s - self._terms.renew_s
+
+    async def _keep(self) -> None:
         """Renew until we cannot any more, or somebody else has it."""
         while True:
             await asyncio.sleep(self._terms.renew_s)
             asked_at = self._monotonic()
-            left_s = renewed_at + self._terms.lasts_s - self._terms.renew_s - asked_at
-            if left_s <= 0:
+            if (left_s := self._until - asked_at) <= 0:
                 break
             try:
                 async with asyncio.timeout(left_s):
-                    lease = await self._api.get(self._path)
-                    if lease["spec"].get("holderIdentity") != self._identity:
+                    if not await self._renew():
                         break
-                    if await self._write(self._body(lease), create=False):
-                        renewed_at = asked_at
+                    self._renewed(asked_at)
             except (ApiError, TimeoutError) as error:
                 log.warning("lease.not_renewed error=%s", error)
         log.error("lease.lost identity=%s", self._identity)
         self.lost.set()
+
+    async def _renew(self) -> bool:
+        """False: somebody else has it. One that was deleted is made again. Raises ApiError."""
+        try:
+            lease = await self._api.get(self._path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return await self._write(self._body(), create=True)
+        if _holder(lease) != self._identity:
+            return False
+        if not await self._write(self._body(lease), create=False):
+            raise ApiError(409, "Conflict", "somebody wrote to the Lease at the same moment")
+        return True
+
+
+def _spec(lease: Json) -> Json:
+    found: Json = lease.get("spec") or {}
+    return found
+
+
+def _holder(lease: Json) -> str:
+    return str(_spec(lease).get("holderIdentity") or "")

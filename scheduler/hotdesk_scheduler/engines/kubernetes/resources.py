@@ -103,7 +103,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A Workload resource as it stands, read: what was asked for, and what became of it. `workload.pods` are as recorded."""
+    """A Workload resource as it stands, read: what was asked for, and what became of it. `workload.pods` are as recorded.
+
+    `status_problem`: why its status is not readable and left out. `is_refused`: the status says that it is not accepted. `finalizers` and
+    `labels` as they are; `is_packed`: has it `scheduling`.
+    """
 
     namespace: str
     name: str
@@ -114,6 +118,11 @@ class Asked:
     grants: Grants = field(default_factory=dict)
     deleting: bool = False
     suspended: bool = False
+    status_problem: str = ""
+    is_refused: bool = False
+    finalizers: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    is_packed: bool = True
 
 
 _scheduling = TypeAdapter(Scheduling)
@@ -131,20 +140,39 @@ _FACTS = [item.name for item in fields(Facts) if item.name != "pods"]
 
 def workload_object(workload: Workload, spec: WorkloadSpec, namespace: str) -> Json:
     """The resource that `submit` creates."""
-    scheduling = Scheduling(
-        pod_requests=tuple(pod.request for pod in workload.pods), **{name: getattr(workload, name) for name in _SCHEDULING}
-    )
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",
         "metadata": {
             "name": workload.name,
             "namespace": namespace,
-            "labels": {**MANAGED, ID_LABEL: workload.id, PROJECT_LABEL: workload.project},
+            "labels": _labels(workload),
             "finalizers": [FINALIZER],
         },
-        "spec": {**spec_object(spec), "scheduling": _packed(encode(scheduling))},
+        "spec": {**spec_object(spec), "scheduling": _scheduling_of(workload)},
     }
+
+
+def _labels(workload: Workload) -> dict[str, str]:
+    return {**MANAGED, ID_LABEL: workload.id, PROJECT_LABEL: workload.project}
+
+
+def _scheduling_of(workload: Workload) -> Json:
+    requests = tuple(pod.request for pod in workload.pods)
+    return _packed(encode(Scheduling(pod_requests=requests, **{name: getattr(workload, name) for name in _SCHEDULING})))
+
+
+def missing_marks(asked: Asked, workload: Workload) -> Json:
+    """The merge patch that gives it what `submit` would have given it; empty if it has that."""
+    metadata: Json = {}
+    if FINALIZER not in asked.finalizers:
+        metadata["finalizers"] = [*asked.finalizers, FINALIZER]
+    if lacking := {name: value for name, value in _labels(workload).items() if dict(asked.labels).get(name) != value}:
+        metadata["labels"] = lacking
+    spec = {} if asked.is_packed else {"scheduling": _scheduling_of(workload)}
+    if not metadata and not spec:
+        return {}
+    return {"metadata": {**metadata, "resourceVersion": str(asked.version)}, **({"spec": spec} if spec else {})}
 
 
 def spec_object(spec: WorkloadSpec) -> Json:
@@ -193,7 +221,11 @@ def read_workload(item: Json, project: str, resolved: Workload | None = None) ->
     else:
         assert resolved is not None
         workload = resolved
-    workload, grants = _with_status(workload, item.get("status") or {})
+    problem = ""
+    try:
+        workload, grants = _with_status(workload, item.get("status") or {})
+    except Exception as error:  # written by a hand: then it counts as not written, and what runs is seen again
+        grants, problem = {}, f"{type(error).__name__}: {error}"[:500]
     return Asked(
         meta["namespace"],
         meta["name"],
@@ -204,11 +236,34 @@ def read_workload(item: Json, project: str, resolved: Workload | None = None) ->
         grants,
         deleting="deletionTimestamp" in meta,
         suspended=bool(item["spec"].get("suspended")),
+        status_problem=problem,
+        is_refused=any(one.get("type") == "Accepted" for one in (item.get("status") or {}).get("conditions") or []),
+        **marks(item),
     )
 
 
+def believable(asked: Asked) -> Asked:
+    """Pods that are said to hold a place which is not said wait instead; one that runs is found by its name."""
+    nowhere = [pod for pod in asked.workload.pods if pod.state in HOLDING and pod.placement is None]
+    if not nowhere:
+        return asked
+    pods = tuple(Pod(pod.index, pod.request, attempt=pod.attempt) if pod in nowhere else pod for pod in asked.workload.pods)
+    said = f"pod {nowhere[0].index} is {nowhere[0].state.value} nowhere"
+    return replace(asked, workload=replace(asked.workload, pods=pods), status_problem=said)
+
+
+def marks(item: Json) -> Json:
+    """Of a Workload resource, as members of Asked."""
+    meta, ours = item["metadata"], (*MANAGED, ID_LABEL, PROJECT_LABEL)
+    return {
+        "finalizers": tuple(meta.get("finalizers") or ()),
+        "labels": tuple(sorted((name, value) for name, value in (meta.get("labels") or {}).items() if name in ours)),
+        "is_packed": "scheduling" in item["spec"],
+    }
+
+
 def id_of(item: Json) -> str:
-    return str(item["metadata"].get("labels", {}).get(ID_LABEL) or item["metadata"]["uid"])
+    return str((item["metadata"].get("labels") or {}).get(ID_LABEL) or item["metadata"]["uid"])
 
 
 def _with_status(workload: Workload, status: Json) -> tuple[Workload, dict[int, tuple[Held, ...]]]:
@@ -304,6 +359,15 @@ def department_object(department: Department, namespace: str) -> Json:
 def _named(kind: str, name: str, namespace: str, spec: Json) -> Json:
     meta = {"name": name, "namespace": namespace, "labels": dict(MANAGED)}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec}
+
+
+def spec_problem(item: Json) -> bool:
+    """Whether a Project is not readable."""
+    try:
+        read_project(item)
+    except Exception:  # whatever it is
+        return True
+    return False
 
 
 def read_project(item: Json) -> tuple[Project, str | None]:

@@ -78,6 +78,9 @@ class Informer(Generic[T]):
                 version = 0
             except (ApiError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 log.warning("watch.broken path=%s error=%s", self._path, error)
+            except Exception:  # an object nobody thought of: the engine may not go deaf by it
+                log.exception("watch.failed path=%s", self._path)
+                version = 0
             await asyncio.sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311  no secret
             pause_s = min(MOST_PAUSE_S, pause_s * 2)
 
