@@ -17,6 +17,7 @@ for folder in (TESTS / "kubernetes", TESTS):
         sys.path.insert(0, str(folder))
 
 from cluster.fixtures import cluster, namespace, real_cluster, real_namespace  # noqa: E402, F401 - found through the lines above; fixtures for every folder
+from cluster.report import ClusterReport  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from cluster.running import Cluster
@@ -28,16 +29,35 @@ settings.register_profile("repeatable", PATIENT, derandomize=True)
 settings.register_profile("night", PATIENT, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+_REAL_NODE = "real-node"
 _OURS = ("HOTDESK_", "JUPYTERHUB_", "RUNAI_", "NO_COLOR", "FORCE_COLOR")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ClusterReport())
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one cluster share its nodes and definitions: marked, and kept on one process."""
+    """Tests on a cluster are marked and kept together: those of the one real node, which begin, and those of a module."""
     for item in items:
-        if {"cluster", "real_cluster"} & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("kubernetes"):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if {"cluster", "real_cluster"} & fixtures:
             item.add_marker(pytest.mark.kubernetes)
-            item.add_marker(pytest.mark.xdist_group("kubernetes"))
+        if item.get_closest_marker("real_node") or "real_cluster" in fixtures:
+            item.add_marker(pytest.mark.xdist_group(_REAL_NODE))
+        elif item.get_closest_marker("kubernetes"):
+            item.add_marker(pytest.mark.xdist_group(_REAL_NODE if os.environ.get("KUBECONFIG") else f"cluster-{item.path.stem}"))
+    items.sort(key=_when)
+
+
+def _when(item: pytest.Item) -> int:
+    """What starts and ends real nodes of its own does so before the session's is there; long groups begin before short tests."""
+    if item.get_closest_marker("real_node"):
+        return 0
+    groups = [mark.args[0] for mark in item.iter_markers("xdist_group")]
+    return 1 if _REAL_NODE in groups else 2 if groups else 3
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Fixtures for tests on Kubernetes; a folder's conftest imports the ones it uses. They are skipped, with the reason, without a cluster."""
+"""Fixtures for tests on Kubernetes, for all folders (`tests/conftest.py`). They are skipped, with the reason, without a cluster."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ import pytest
 
 from cluster.running import CannotRunError, Cluster, shared_cluster
 
+# The same in all processes of one test session: its workers inherit it.
+SESSION = os.environ.setdefault("HOTDESK_TEST_SESSION", uuid.uuid4().hex)
+NO_KUBERNETES = "no Kubernetes here"
+NO_REAL_NODE = "no real node here"
+
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Level 1 with kwok: one for all processes of this test session."""
+    """Level 1 with kwok: one for each process of this test session, so that no test meets another's nodes and definitions."""
     try:
-        with shared_cluster(session_name()) as running:
+        with shared_cluster(SESSION, worker=os.environ.get("PYTEST_XDIST_WORKER", "")) as running:
             yield running
     except CannotRunError as reason:
-        pytest.skip(f"no Kubernetes here: {reason}")
+        pytest.skip(f"{NO_KUBERNETES}: {reason}")
 
 
 @pytest.fixture(scope="session")
 def real_cluster() -> Iterator[Cluster]:
     """Level 2: a real node with pretended GPUs, and kwok. One for all processes of this test session, one a machine."""
     try:
-        with shared_cluster(session_name(), level=2) as running:
+        with shared_cluster(SESSION, level=2) as running:
             yield running
     except CannotRunError as reason:
-        pytest.skip(f"no real node here: {reason}")
+        pytest.skip(f"{NO_REAL_NODE}: {reason}")
 
 
 @pytest.fixture
@@ -48,8 +53,3 @@ def _namespace(cluster: Cluster) -> Iterator[str]:
     cluster.add_namespace(name)
     yield name
     cluster.end_test(name)
-
-
-def session_name() -> str:
-    """The same in all processes of one test session."""
-    return os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())

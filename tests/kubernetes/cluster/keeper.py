@@ -3,7 +3,8 @@
     python -m cluster.keeper FOLDER LEVEL [KUBECONFIG]
 
 Every user holds a shared lock on FOLDER.users (`leftovers.users_file`); the keeper gets the exclusive one when the last is gone. It says
-`FOLDER/ready` (the path of the kubeconfig) or `FOLDER/failed` (why). With KUBECONFIG the cluster is somebody's, and only kwok is started.
+`FOLDER/ready` (the path of the kubeconfig) or `FOLDER/failed` (why), and at its end `FOLDER.left` if something outlived the cluster. With
+KUBECONFIG the cluster is somebody's, and only kwok is started.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from cluster.control_plane import LOOPBACK, ControlPlane, kwok_command
-from cluster.leftovers import keeper_file, remove, starting_file, users_file
+from cluster.leftovers import keeper_file, left_file, left_of, remove, starting_file, users_file
 from cluster.processes import DidNotStartError, Processes
 from cluster.programs import path_of
 from cluster.real_node import ADDRESS, RealNode
+
+GONE_WITHIN_S = 10.0
 
 
 def keep(folder: Path, level: int, kubeconfig: Path | None) -> None:
@@ -32,7 +36,7 @@ def keep(folder: Path, level: int, kubeconfig: Path | None) -> None:
             _say(folder / "ready", str(cluster.kubeconfig))
         with users_file(folder).open("a") as users:
             fcntl.flock(users, fcntl.LOCK_EX)
-            cluster.stop()
+            _note_what_is_left(folder, cluster.stop())
             remove(folder)
             starting_file(folder).unlink(missing_ok=True)
             users_file(folder).unlink(missing_ok=True)
@@ -57,10 +61,10 @@ class _Own:
             self._plane.start_scheduler()
             self._node.start()
 
-    def stop(self) -> None:
-        if self._node:
-            self._node.stop()
+    def stop(self) -> set[str]:
+        left = self._node.stop() if self._node else set()
         self._plane.stop()
+        return left
 
 
 class _External:
@@ -74,14 +78,25 @@ class _External:
         if path_of("kwok").exists():
             self._processes.start("kwok", kwok_command(self.kubeconfig))
 
-    def stop(self) -> None:
+    def stop(self) -> set[str]:
         self._processes.stop_all()
+        return set()
+
+
+def _note_what_is_left(folder: Path, on_machine: set[str]) -> None:
+    """Programs that tests killed may take a moment to be gone."""
+    end = time.monotonic() + GONE_WITHIN_S
+    while (left := left_of(folder)) and time.monotonic() < end:
+        time.sleep(0.1)
+    if left or on_machine:
+        _say(left_file(folder), "\n".join(sorted(left | on_machine)))
 
 
 def _say(path: Path, text: str) -> None:
     """Whole or not at all."""
-    path.with_suffix(".new").write_text(text)
-    path.with_suffix(".new").rename(path)
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    new.rename(path)
 
 
 def main(arguments: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import signal
@@ -11,12 +12,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from cluster import machine
+
 _NAME = "hotdesk-kube"
 
 
-def folder_of(session: str, level: int) -> Path:
+def folder_of(session: str, level: int, worker: str = "") -> Path:
     """Short: unix sockets lie in it."""
-    return Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid()}-{session}-{level}"
+    return Path(tempfile.gettempdir()) / f"{_name_of(session)}{worker}-{level}"
 
 
 def users_file(folder: Path) -> Path:
@@ -32,6 +35,20 @@ def starting_file(folder: Path) -> Path:
 def keeper_file(folder: Path) -> Path:
     """Locked by the keeper as long as it lives."""
     return folder / "keeper.lock"
+
+
+def left_file(folder: Path) -> Path:
+    """Written by the keeper at its end, if something outlived the cluster: one line each."""
+    return folder.with_name(folder.name + ".left")
+
+
+def files_of(session: str) -> list[Path]:
+    """Of all its clusters: folders and the files beside them."""
+    return sorted(Path(tempfile.gettempdir()).glob(f"{_name_of(session)}*"))
+
+
+def _name_of(session: str) -> str:
+    return f"{_NAME}-{os.getuid()}-{hashlib.sha256(session.encode()).hexdigest()[:8]}"
 
 
 def is_kept(folder: Path) -> bool:
@@ -51,15 +68,29 @@ def remove_abandoned() -> None:
             remove(folder)
             starting_file(folder).unlink(missing_ok=True)
             users_file(folder).unlink(missing_ok=True)
+    machine.restore_if_free()
 
 
 def end_containers(folder: Path) -> None:
+    """Supervisors, their sockets (in a folder fixed by containerd), mounts."""
+    for address in folder.glob("containerd/state/io.containerd.runtime.v2.task/*/*/address"):
+        Path(address.read_text().removeprefix("unix://")).unlink(missing_ok=True)
     for number, command in processes():
         if "containerd-shim" in command and f"{folder}/" in command:
             os.kill(number, signal.SIGKILL)
-    mounts = [line.split(" ")[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in sorted((mount for mount in mounts if mount.startswith(f"{folder}/")), reverse=True):
+    for mount in sorted(mounts(folder), reverse=True):
         subprocess.run(["umount", "-l", mount], capture_output=True, check=False)
+
+
+def left_of(folder: Path) -> set[str]:
+    """Programs with this folder on their command line (Hotdesk's own, of a test, too) and mounts below it, one line each."""
+    found = {f"process {number}: {command[:300]}" for number, command in processes() if f"{folder}/" in command}
+    return found | {f"mount {mount}" for mount in mounts(folder)}
+
+
+def mounts(folder: Path) -> list[str]:
+    found = [line.split(" ")[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    return [mount for mount in found if mount.startswith(f"{folder}/")]
 
 
 def processes() -> Iterator[tuple[int, str]]:

@@ -85,13 +85,25 @@ def why_not_built(level: int) -> str | None:
     return f"not built yet: {', '.join(missing)} (`make kube` builds them once, about ten minutes on two cores; needs {_go_needed()})"
 
 
+def why_cannot_build() -> str | None:
+    """None if there is a fitting Go."""
+    needed = f"{_go_needed()} or newer is needed to build Kubernetes for its tests"
+    if not shutil.which("go"):
+        return f"{needed}, and no go is on PATH"
+    have = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
+    numbers = [int(number) for number in re.findall(r"\d+", have)[:2]]
+    return f"{needed}, and this is {have}" if numbers < [int(number) for number in re.findall(r"\d+", _go_needed())] else None
+
+
 def build(level: int) -> None:
     """Raises CannotBuildError without a fitting Go, CalledProcessError when the compiler fails."""
     (cache() / "bin" / ".stamps").mkdir(parents=True, exist_ok=True)
     with _only_one_build():
         todo = [program for program in programs_of(level) if not _is_built(program)]
-        if todo:
-            _check_go()
+        if todo and (reason := why_cannot_build()):
+            raise CannotBuildError(reason)
+        for half in (cache() / "bin").glob(".new-*"):  # of a build that was killed
+            shutil.rmtree(half, ignore_errors=True)
         for program in todo:
             started = time.monotonic()
             _build(program)
@@ -142,12 +154,12 @@ def _build(program: Program) -> None:
     """Into a folder of its own first; what gets its name in the cache is whole."""
     with tempfile.TemporaryDirectory(dir=cache() / "bin", prefix=".new-") as folder:
         made = Path(folder) / program.name
+        _stamp_file(program).unlink(missing_ok=True)
         _go("build", "-mod=readonly", "-trimpath", "-ldflags", _link_flags(), "-o", str(made), program.package)
         if program.files:
             source = Path(_go("list", "-m", "-f", "{{.Dir}}", program.module).strip())
             for name, inside in program.files:
                 shutil.copyfile(source / inside, path_of(name))
-        _stamp_file(program).unlink(missing_ok=True)
         made.rename(path_of(program.name))
         _stamp_file(program).write_text(_stamp(program))
 
@@ -167,15 +179,6 @@ def _go(*arguments: str) -> str:
 
 def _go_needed() -> str:
     return "Go " + (re.search(r"^go (\d+\.\d+)", (GOMOD / "go.mod").read_text(), re.MULTILINE) or ["", "?"])[1]
-
-
-def _check_go() -> None:
-    if not shutil.which("go"):
-        raise CannotBuildError(f"{_go_needed()} or newer is needed to build Kubernetes for its tests, and no go is on PATH")
-    have = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
-    numbers = [int(number) for number in re.findall(r"\d+", have)[:2]]
-    if numbers < [int(number) for number in re.findall(r"\d+", _go_needed())]:
-        raise CannotBuildError(f"{_go_needed()} or newer is needed to build Kubernetes for its tests, and this is {have}")
 
 
 @contextmanager

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shlex
+import re
 import shutil
-import signal
 import subprocess
-import time
 import uuid
 from pathlib import Path
 from typing import IO
 
+from cluster import machine
 from cluster.control_plane import ControlPlane
 from cluster.images import BUSYBOX, Image, test_images, write
 from cluster.leftovers import end_containers, processes
+from cluster.machine import BRIDGE, NETWORK
 from cluster.processes import DidNotStartError
 from cluster.programs import path_of
 
 NODE = "real-0"
 ADDRESS = "10.244.77.1"  # of the bridge: a node's address may not be a loopback one; nothing outside reaches it
 GPUS = 4
-_BRIDGE = "hotdesk0"
-_NETWORK = "hotdesk-test"
 _CNI = Path("/usr/lib/cni")
 _PACKAGES = "containerd runc containernetworking-plugins busybox-static iptables conntrack"
-_LOCK = Path("/run/hotdesk-kube-node.lock")
-_SWITCHES = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables")
 
 
 def why_no_node() -> str | None:
     """None if this machine can have a real node."""
     if os.getuid() != 0:
         return "a real node needs root"
+    if not _may_do_all():
+        return "a real node needs a root that may mount and change networks (CAP_SYS_ADMIN, CAP_NET_ADMIN)"
     programs = ("containerd", "ctr", "runc", "iptables", "conntrack", "ip")
     missing = [name for name in programs if not shutil.which(name)]
     missing += [str(path) for path in (_CNI / "bridge", BUSYBOX) if not path.exists()]
@@ -43,6 +40,13 @@ def why_no_node() -> str | None:
     if any(Path(command.split(" ")[0]).name == "kubelet" and "/hotdesk-kube-" not in command for _, command in processes()):
         return "a kubelet of somebody else runs on this machine"
     return None
+
+
+def _may_do_all() -> bool:
+    """A container's root often may not. Bits of capability.h."""
+    net_admin, sys_admin = 1 << 12, 1 << 21
+    (effective,) = re.findall(r"^CapEff:\s*(\S+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(effective, 16) & (net_admin | sys_admin) == net_admin | sys_admin
 
 
 def import_image(folder: Path, image: Image) -> None:
@@ -70,7 +74,7 @@ class RealNode:
         self._state = plane.state
         self._socket = self._state / "containerd.sock"
         self._lock: IO[str] | None = None
-        self._switched: dict[Path, str] = {}
+        self._before: set[str] = set()
 
     @property
     def unhealthy_file(self) -> Path:
@@ -79,17 +83,17 @@ class RealNode:
 
     def prepare(self, *, timeout_s: float = 180.0) -> None:
         """Before the control plane: our turn on this machine, what an earlier one left removed, the address."""
-        lock = _LOCK.open("w")
-        _take(lock, timeout_s)
-        self._lock = lock
-        _remove_leftovers()
-        subprocess.run(["ip", "link", "add", _BRIDGE, "type", "bridge"], check=True)
-        subprocess.run(["ip", "addr", "replace", f"{ADDRESS}/24", "dev", _BRIDGE], check=True)
-        subprocess.run(["ip", "link", "set", _BRIDGE, "up"], check=True)
-        for name in _SWITCHES:
+        self._lock = machine.take(timeout_s)
+        if not self._lock:
+            raise DidNotStartError(f"another test session has had the real node for {timeout_s:.0f} s")
+        machine.restore()
+        self._before = machine.record()
+        subprocess.run(["ip", "link", "add", BRIDGE, "type", "bridge"], check=True)
+        subprocess.run(["ip", "addr", "replace", f"{ADDRESS}/24", "dev", BRIDGE], check=True)
+        subprocess.run(["ip", "link", "set", BRIDGE, "up"], check=True)
+        for name in machine.NEEDED:
             switch = Path("/proc/sys") / name
             if switch.exists():
-                self._switched[switch] = switch.read_text()
                 switch.write_text("1")
 
     def start(self) -> None:
@@ -104,10 +108,10 @@ class RealNode:
         programs.start("fakegpu", [str(path_of("fakegpu")), f"-count={GPUS}", f"-unhealthy-file={self.unhealthy_file}"])
         programs.wait_for("kubelet", "the node is Ready and has its GPUs", self._is_ready, timeout_s=120.0)
 
-    def stop(self) -> None:
-        """Pods through the kubelet first, so that their networks are taken down; then whatever is left."""
+    def stop(self) -> set[str]:
+        """Pods through the kubelet first, so that their networks are taken down; then whatever is left. What is left even then."""
         if not self._lock:
-            return
+            return set()
         if self._socket.exists() and self.plane.is_ready():
             self._kubectl("delete", "pods", "--all", "-A", "--grace-period=1", "--timeout=30s")
         for name in ("fakegpu", "kubelet"):
@@ -117,11 +121,11 @@ class RealNode:
             self.plane.processes.stop(name)
         end_containers(self._state)
         subprocess.run([path_of("kube-proxy"), "--cleanup"], capture_output=True, check=False)
-        _remove_leftovers()
-        for switch, before in self._switched.items():
-            switch.write_text(before)
+        machine.restore()
+        left = machine.left_since(self._before)
         self._lock.close()
         self._lock = None
+        return left
 
     def _is_ready(self) -> bool:
         node = self._kubectl("get", "node", NODE, "-o", "json")
@@ -167,8 +171,8 @@ class RealNode:
             "ranges": [[{"subnet": subnet}]],
             "routes": [{"dst": "0.0.0.0/0"}],
         }
-        bridge = {"type": "bridge", "bridge": _BRIDGE, "isGateway": True, "ipMasq": True, "hairpinMode": True, "ipam": ipam}
-        return {"cniVersion": "1.0.0", "name": _NETWORK, "plugins": [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}]}
+        bridge = {"type": "bridge", "bridge": BRIDGE, "isGateway": True, "ipMasq": True, "hairpinMode": True, "ipam": ipam}
+        return {"cniVersion": "1.0.0", "name": NETWORK, "plugins": [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}]}
 
     def _kubelet_settings(self) -> dict[str, object]:
         """cgroup v1 without systemd is allowed; a full disk of this machine is not the pods' problem."""
@@ -194,6 +198,7 @@ class RealNode:
             "clusterDomain": "cluster.local",
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%"},
             "syncFrequency": "10s",
+            "makeIPTablesUtilChains": False,  # rules that nobody would take away again, in every table
         }
 
     def _kubelet(self) -> list[str]:
@@ -217,58 +222,8 @@ class RealNode:
             "--metrics-bind-address=127.0.0.1:10249",
             "--healthz-bind-address=127.0.0.1:10256",
             f"--cluster-cidr={ADDRESS.rpartition('.')[0]}.0/24",
+            "--iptables-localhost-nodeports=false",
         ]
-
-
-def _take(lock: IO[str], timeout_s: float) -> None:
-    end = time.monotonic() + timeout_s
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise DidNotStartError(f"another test session has had the real node for {timeout_s:.0f} s") from None
-            time.sleep(0.2)
-        else:
-            return
-
-
-def _remove_leftovers() -> None:
-    """Of a node that was killed: control groups, network rules, the bridge. Only with the lock."""
-    groups = [root for pattern in ("kubepods", "*/kubepods") for root in Path("/sys/fs/cgroup").glob(pattern)]
-    _end_processes_of(groups)
-    for folder in (folder for root in groups for folder, _, _ in os.walk(root, topdown=False)):
-        try:
-            os.rmdir(folder)
-        except OSError:
-            continue  # the kernel has not finished with it
-    _remove_rules()
-    subprocess.run(["ip", "link", "delete", _BRIDGE], capture_output=True, check=False)
-
-
-def _end_processes_of(groups: list[Path]) -> None:
-    """Containers outlive their killed supervisors. Waits until they are gone, five seconds at most."""
-    for _ in range(50):
-        numbers = {line for root in groups for file in root.rglob("cgroup.procs") for line in file.read_text().split()}
-        if not numbers:
-            return
-        for number in numbers - {"0"}:
-            try:
-                os.kill(int(number), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        time.sleep(0.1)
-
-
-def _remove_rules() -> None:
-    """What the network plugins wrote for pods that were never taken down by them."""
-    listed = subprocess.run(["iptables", "-t", "nat", "-S"], capture_output=True, text=True, check=False).stdout
-    for rule in listed.splitlines():
-        if rule.startswith("-A POSTROUTING") and f'name: \\"{_NETWORK}\\"' in rule:
-            words = shlex.split(rule)
-            chain = words[words.index("-j") + 1]
-            for arguments in (["-D", *words[1:]], ["-F", chain], ["-X", chain]):
-                subprocess.run(["iptables", "-t", "nat", *arguments], capture_output=True, check=False)
 
 
 # restrict_oom_score_adj: root of a container has no CAP_SYS_RESOURCE, and runc would die silently.
@@ -290,4 +245,5 @@ state = "{state}/containerd/state"
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       SystemdCgroup = false
+      Root = "{state}/containerd/runc"
 """

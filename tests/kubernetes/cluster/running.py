@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import subprocess
@@ -100,10 +99,11 @@ def _fake_node(name: str, *, gpus: int, labels: dict[str, str]) -> dict[str, Any
 
 
 @contextmanager
-def shared_cluster(session: str, level: int = 1) -> Iterator[Cluster]:
+def shared_cluster(session: str, level: int = 1, *, worker: str = "") -> Iterator[Cluster]:
     """The cluster of `session` (a word all its test processes know), started by who comes first and ended after the last.
 
-    With `KUBECONFIG` set, that cluster. Raises CannotRunError where there can be none, DidNotStartError if it should but did not.
+    With `worker`, that process' own; with `KUBECONFIG` set, that cluster. Raises CannotRunError where there can be none,
+    DidNotStartError if it should but did not.
     """
     external = os.environ.get("KUBECONFIG", "")
     if not external and (reason := why_not_built(level)):
@@ -111,7 +111,7 @@ def shared_cluster(session: str, level: int = 1) -> Iterator[Cluster]:
     if not external and level > 1 and (reason := why_no_node()):
         raise CannotRunError(reason)
     remove_abandoned()
-    folder = folder_of(hashlib.sha256(session.encode()).hexdigest()[:8], level)
+    folder = folder_of(session, level, worker)
     with _as_user(folder):
         with starting_file(folder).open("w") as starting:
             fcntl.flock(starting, fcntl.LOCK_EX)
