@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on a cluster are marked and kept together: those of the one real node, which begin, and those of a module."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if {"cluster", "real_cluster"} & fixtures:
+        if {"cluster", "real_cluster"} & fixtures or item.path.parent == TESTS / "helm":  # helm is built with the cluster's programs
             item.add_marker(pytest.mark.kubernetes)
         if item.get_closest_marker("real_node") or "real_cluster" in fixtures:
             item.add_marker(pytest.mark.xdist_group(_REAL_NODE))

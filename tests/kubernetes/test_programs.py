@@ -16,7 +16,7 @@ from cluster.programs import PROGRAMS, why_cannot_build
 
 pytestmark = [
     pytest.mark.skipif(why_cannot_build() is not None, reason=str(why_cannot_build())),
-    pytest.mark.xdist_group("programs"),
+    pytest.mark.kubernetes,
 ]
 HERE = Path(__file__).parent
 

@@ -19,7 +19,8 @@ from cluster.leftovers import files_of
 from cluster.programs import why_cannot_build
 
 ENDED_WITHIN_S = 120.0
-NO_HELM = "no helm here"
+_NO_HELM = "no helm here"
+_NO_SCHEMAS = "the schemas are not fetched"
 
 
 class ClusterReport:
@@ -67,7 +68,7 @@ def wrongly_skipped(skipped: Mapping[str, int], environment: Mapping[str, str]) 
     """In CI, where this machine could have had what they wanted. `skipped`: reason -> number of tests."""
     if not environment.get("CI") or why_cannot_build():
         return []
-    reasons = [NO_KUBERNETES, NO_HELM]
+    reasons = [NO_KUBERNETES, _NO_HELM, _NO_SCHEMAS]
     if os.getuid() == 0 and shutil.which("apt-get") and not environment.get("HOTDESK_NO_APT"):
         reasons.append(NO_REAL_NODE)
     return [
