@@ -397,6 +397,30 @@ def waiting_for_several_to_go() -> Reason:
     return world.hold("a3")
 
 
+@golden(
+    ReasonCode.GANG_INCOMPLETE,
+    "1 of 4 pods of a1 is there, and they start together or not at all: it waits until the other 3 are made. Look at what makes them if "
+    "they do not come.",
+)
+def others_have_made_the_first_pod_of_a_gang() -> Reason:
+    world = World(node("n1", 8), a=8)
+    gang = world.asks("a", 1, pods=4)
+    world.engine.put_workload(replace(world.get(gang), pods=world.get(gang).pods[2:3]))
+    return held(world, gang)
+
+
+@golden(
+    ReasonCode.GANG_INCOMPLETE,
+    "3 of 4 pods of a1 are there, and they start together or not at all: it waits until the last one is made. Look at what makes them if "
+    "they do not come.",
+)
+def others_have_made_all_but_one_pod_of_a_gang() -> Reason:
+    world = World(node("n1", 8), a=8)
+    gang = world.asks("a", 1, pods=4)
+    world.engine.put_workload(replace(world.get(gang), pods=world.get(gang).pods[1:]))
+    return held(world, gang)
+
+
 @golden(ReasonCode.WAITING_FOR_RELEASE, "Its own pods are still shutting down; it is queued again when they are gone.")
 def its_own_pods_are_stopping() -> Reason:
     world = World(node("n1", 2), policy=Policy(grace_s=60), a=2)

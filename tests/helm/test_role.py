@@ -139,6 +139,10 @@ async def _take_in(world: Kube) -> None:
     await world.run(uid)
     await world.stop(uid, grace_s=0)
     await eventually(lambda: world.find(uid) is None, "it being gone")
+    for number, key in enumerate(("pod-group-name", "scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name", "")):
+        meta = {"name": f"one-of-many-{number}", "annotations": {key: "g"} if key else {}}
+        named = spec if key else {**spec, "schedulingGroup": {"podGroupName": "g"}}
+        await world.api.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": named})
 
 
 async def _forget_what_others_hold(world: Kube) -> None:

@@ -9,47 +9,12 @@ from typing import Any
 import pytest
 from engine_world import RECLAIMED, eventually
 from hotdesk_api.errors import Conflict
-from hotdesk_scheduler.core.model import GpuRequest, Phase, Placement, PodState, Share, Workload
+from hotdesk_scheduler.core.model import GpuRequest, Phase, Placement, PodState, Project, Share, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from kube_world import Kube
+from others import Others
 
 WAITS = Reason(ReasonCode.NO_FREE_BLOCK, "No node has a free GPU.")
-
-
-def pod_spec(*, gpus: int = 0, **spec: Any) -> dict[str, Any]:
-    resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
-    return {"schedulerName": "hotdesk", "containers": [{"name": "theirs", "image": "train:1", "resources": resources}], **spec}
-
-
-class Others:
-    """Somebody with kubectl in the namespace of team-a."""
-
-    def __init__(self, kube: Kube) -> None:
-        self.kube = kube
-        self.space = f"{kube.namespace}-team-a"
-        self.path = f"/api/v1/namespaces/{self.space}/pods"
-
-    async def make(self, name: str, *, annotations: dict[str, str] | None = None, **spec: Any) -> str:
-        """The workload's id, once it is queued."""
-        meta = {"name": name, "annotations": annotations or {}}
-        made = await self.kube.api.create(self.path, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod_spec(**spec)})
-        uid = str(made["metadata"]["uid"])
-        await eventually(lambda: self.kube.find(uid), f"{name} being queued")
-        return uid
-
-    async def condition(self, name: str) -> dict[str, Any]:
-        found = (await self.kube.api.get(f"{self.path}/{name}"))["status"].get("conditions", [])
-        return next((one for one in found if one["type"] == "PodScheduled"), {})
-
-    async def until_told(self, name: str, message: str) -> None:
-        for _ in range(300):
-            if (await self.condition(name)).get("message") == message:
-                return
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"{name} says {await self.condition(name)}")
-
-    def called(self, prefix: str) -> Workload | None:
-        return next((one for one in self.kube.engine.snapshot().workloads if one.name.startswith(prefix)), None)
 
 
 @pytest.fixture
@@ -85,9 +50,7 @@ async def test_what_it_holds_is_counted_once(kube: Kube, others: Others) -> None
 
 
 async def test_a_jobs_pod_is_evicted_with_grace_and_its_controller_makes_the_next_one(kube: Kube, others: Others) -> None:
-    template = {"metadata": {"annotations": {"test.hotdesk.io/stops-in": "500ms"}}, "spec": pod_spec(gpus=1, restartPolicy="Never")}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "theirs"}, "spec": {"template": template}}
-    await kube.api.create(f"/apis/batch/v1/namespaces/{others.space}/jobs", job)
+    await others.job("theirs", gpus=1, annotations={"test.hotdesk.io/stops-in": "500ms"})
     first: Workload = await eventually(lambda: others.called("theirs-"), "the Job's pod being queued")
     await kube.run(first.id, placement=Placement("dgx1-1", whole=1))
     await kube.engine.stop_pod(first.id, 0, RECLAIMED, 3.0, time.time())
@@ -127,21 +90,28 @@ async def test_what_runs_is_found_again_after_a_restart_with_its_place(kube: Kub
     ("spec", "annotations", "words"),
     [
         ({"nodeSelector": {"disk": "ssd"}}, {}, "does not choose nodes by the label disk"),
-        ({}, {"hotdesk.io/pod-group": "g"}, "as a gang yet"),
+        ({}, {"hotdesk.io/pod-group": "g"}, "Nothing says how many pods of group g start together"),
+        ({}, {"hotdesk.io/pod-group": "g", "hotdesk.io/pod-group-size": "four"}, "'four' is no size of a pod group"),
+        ({}, {"kai.scheduler/preemptibility": "semi-preemptible"}, "does not know semi-preemptible"),
         ({}, {"gpu-fraction": "lots"}, "'lots' is no share of a GPU"),
     ],
 )
 async def test_what_is_not_understood_is_said_and_not_placed(
     kube: Kube, others: Others, spec: dict[str, Any], annotations: dict[str, str], words: str
 ) -> None:
-    meta = {"name": "odd", "annotations": annotations}
-    await kube.api.create(others.path, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod_spec(**spec)})
-    for _ in range(300):
-        if words in (await others.condition("odd")).get("message", ""):
-            break
-        await asyncio.sleep(0.1)
-    assert words in (await others.condition("odd"))["message"]
+    await others.put("odd", annotations=annotations, **spec)
+    await others.until_told("odd", words)
     assert others.called("odd") is None
+
+
+async def test_what_is_not_understood_is_taken_in_once_it_is_changed(kube: Kube, others: Others) -> None:
+    uid = await others.put("odd", annotations={"gpu-fraction": "lots"})
+    await others.until_told("odd", "'lots' is no share")
+    await kube.api.merge(f"{others.path}/odd", {"metadata": {"annotations": {"gpu-fraction": "0.5"}}})
+    await eventually(lambda: kube.find(uid), "it being queued")
+    assert kube.pod(uid).request.gpu == GpuRequest(millis=500)
+    await kube.api.merge(f"{others.path}/odd", {"metadata": {"annotations": {"hotdesk.io/priority": "80"}}})
+    await eventually(lambda: (found := kube.find(uid)) and found.priority == 80, "its new priority")
 
 
 async def test_deleted_through_hotdesk_the_pod_goes_and_suspending_says_who_could(kube: Kube, others: Others) -> None:
@@ -157,9 +127,37 @@ async def test_deleted_through_hotdesk_the_pod_goes_and_suspending_says_who_coul
     assert kube.find(uid) is None
 
 
-async def test_pods_outside_of_projects_are_not_ours(kube: Kube) -> None:
+async def test_what_something_would_make_again_is_not_deleted_but_named(kube: Kube, others: Others) -> None:
+    await others.job("theirs")
+    found: Workload = await eventually(lambda: others.called("theirs-"), "the Job's pod being queued")
+    with pytest.raises(Conflict, match="made by job theirs") as refused:
+        await kube.engine.set_phase(found.id, Phase.DELETING, None, 1.0)
+    assert refused.value.next_step == f"Delete that: kubectl delete job theirs -n {others.space}."
+
+
+async def test_outside_of_projects_a_pod_names_its_project_and_is_taken_in_when_that_is_made(kube: Kube) -> None:
     kube.cluster.wait_until("an account", lambda: bool(kube.cluster.get("serviceaccounts", "-n", kube.namespace)["items"]))
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stray"}, "spec": pod_spec()}
-    made = await kube.api.create(f"/api/v1/namespaces/{kube.namespace}/pods", body)
-    await eventually(lambda: (kube.namespace, "stray") in kube.engine._book.pods, "the pod being seen")
-    assert kube.find(made["metadata"]["uid"]) is None
+    others = Others(kube, kube.namespace)
+    stray = await others.put("stray")
+    await others.until_told("stray", "It names no project: label it hotdesk.io/project")
+    early = await others.put("early", labels={"kai.scheduler/queue": "team-c"})
+    await others.until_told("early", "There is no project team-c, which kai.scheduler/queue names")
+    known = await others.make("known", labels={"hotdesk.io/project": "team-a", "runai/queue": "x", "user": "bob"}, gpus=1)
+    workload = kube.find(known)
+    assert workload is not None
+    assert (workload.project, workload.user, workload.name) == ("team-a", "bob", f"known.{kube.namespace}")
+    await kube.run(known, placement=Placement("dgx1-1", whole=1))
+    assert kube.engine.details(known, 0).name == "known"
+    await kube.engine.put_project(Project("team-c"))
+    await eventually(lambda: (found := kube.find(early)) and found.project == "team-c", "it being taken in")
+    await kube.api.merge(f"{others.path}/stray", {"metadata": {"labels": {"project": "team-c"}}})
+    await eventually(lambda: (found := kube.find(stray)) and found.project == "team-c", "the other being taken in")
+
+
+async def test_a_projects_own_namespace_speaks_for_no_other(kube: Kube, others: Others) -> None:
+    await kube.engine.put_project(Project("team-b"))
+    await others.put("third", labels={"hotdesk.io/project": "team-b"})
+    await others.until_told("third", f"Namespace {others.space} is project team-a's and hotdesk.io/project names team-b")
+    own = await others.make("own", labels={"hotdesk.io/project": "team-a"})
+    loose = await others.make("loose", labels={"project": "anything"})
+    assert {kube.find(own).project, kube.find(loose).project} == {"team-a"}  # type: ignore[union-attr]  # they are there

@@ -182,7 +182,7 @@ def reason_for(cluster: Cluster, request: Request) -> Reason:
 
 
 def _outside(ledger: Ledger, workload: Workload) -> Reason | None:
-    """Reasons of workloads that are in no line: unknown project, own pods still stopping, waiting to be tried again."""
+    """Reasons of workloads that are in no line: unknown project, own pods still stopping or to be made, waiting to be tried again."""
     if workload.phase is not Phase.ACTIVE or (len(workload.pods) == 1 and workload.pods[0].state is PodState.RUNNING):
         return None
     states = {pod.state for pod in workload.pods}
@@ -195,6 +195,8 @@ def _outside(ledger: Ledger, workload: Workload) -> Reason | None:
         return sentences.own_pods_stopping()
     if PodState.FAILED in states and not _has_minimum(ledger, workload):
         return sentences.backing_off(workload)
+    if len(workload.pods) < workload.min_pods and PodState.PENDING in states:
+        return sentences.to_be_made(workload)
     return None
 
 

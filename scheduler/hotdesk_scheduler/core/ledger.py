@@ -76,7 +76,7 @@ class Ledger:
         self.short_gangs: dict[str, Workload] = {}
         """Gangs of which too few are alive."""
         self.irregular: dict[str, Workload] = {}
-        """Workloads of unknown projects, with failed pods, or of which some pods wait and others are being stopped."""
+        """Workloads of unknown projects, with failed pods, or of which some pods wait and others are being stopped or still to be made."""
         self.lowest: dict[str, int] = {}
         """A lower bound of the priorities of preemptible work that runs, by project: most preemptions are refused by it alone."""
         self.last: dict[str, tuple[float, int]] = {}
@@ -182,14 +182,14 @@ class Ledger:
     def _list(self, workload: Workload, account: Account | None, sign: int) -> None:
         """In the lists of the few that are asked about one by one."""
         pods = workload.pods
-        if account and _is_plain(pods):
+        if account and workload.min_pods <= 1 and _is_plain(pods):
             return
         states = {pod.state for pod in pods}
-        waits = PodState.PENDING in states
+        waits, to_be_made = PodState.PENDING in states, len(pods) < workload.min_pods
         for listed, table in (
             (any((workload.id, pod.index) in self.nominated for pod in pods), self.with_places),
-            (workload.short_of_gang_since is not None and workload.min_pods > 1 and len(pods) > 1, self.short_gangs),
-            ((account is None and waits) or PodState.FAILED in states or (waits and PodState.RELEASING in states), self.irregular),
+            (workload.short_of_gang_since is not None and workload.min_pods > 1, self.short_gangs),
+            (PodState.FAILED in states or (waits and (account is None or PodState.RELEASING in states or to_be_made)), self.irregular),
         ):
             if listed and sign > 0:
                 table[workload.id] = workload

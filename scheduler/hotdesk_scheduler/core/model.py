@@ -144,7 +144,8 @@ class Workload:
     """Anything submitted. `id` is new for each creation and stable over preemption; names are unique inside a project.
 
     `min_pods` pods start together or not at all. `pods` are those that exist at once: for hpo (`completions` set) there are
-    `min(parallelism, completions left)` of them, and `succeeded` counts the completions that are done.
+    `min(parallelism, completions left)` of them, and `succeeded` counts the completions that are done. Where others make the pods
+    there may be fewer than `min_pods` for a while, and their indexes need not be without gaps.
     """
 
     id: str

@@ -27,6 +27,7 @@ class ReasonCode(StrEnum):
     UNKNOWN_PROJECT = "unknown_project"
     QUEUED = "queued"
     KEPT_FOR_OTHERS = "kept_for_others"
+    GANG_INCOMPLETE = "gang_incomplete"
 
     RECLAIMED = "reclaimed"
     PREEMPTED = "preempted"

@@ -172,6 +172,11 @@ def _amounts(request: PodRequest) -> tuple[int, ...]:
     return (gpu.whole, gpu.millis, gpu.memory_mib, gpu.devices, request.cpu_millis, request.memory_mib)
 
 
+def _waits_alone(workload: Workload) -> bool:
+    """Of a workload with one pod. The first pod of a gang whose others are still to be made waits for them."""
+    return workload.pods[0].state is PodState.PENDING and workload.min_pods <= 1
+
+
 def is_placed(ledger: Ledger, request: Request) -> bool:
     """Whether this plan has started it, or keeps a place for it."""
     if not ledger.seats and not ledger.nominated:
@@ -222,7 +227,7 @@ class Requests:
         ledger = self.ledger
         account = ledger.projects.get(workload.project)
         pods = workload.pods
-        if account is None or workload.phase is not Phase.ACTIVE or (len(pods) == 1 and pods[0].state is not PodState.PENDING):
+        if account is None or workload.phase is not Phase.ACTIVE or (len(pods) == 1 and not _waits_alone(workload)):
             return []
         if ledger.with_places and workload.id in ledger.with_places:
             return []
@@ -230,7 +235,7 @@ class Requests:
 
     def _requests(self, workload: Workload, account: Account) -> list[Request]:
         if len(workload.pods) == 1:
-            return [self.request(workload, account, workload.pods, surplus=False)] if workload.pods[0].state is PodState.PENDING else []
+            return [self.request(workload, account, workload.pods, surplus=False)] if _waits_alone(workload) else []
         several = waiting(workload, self.ledger)
         found = [self.request(workload, account, pods, surplus=surplus) for pods, surplus in several]
         for request in found[1:] if found and not found[0].surplus else ():
@@ -333,12 +338,12 @@ class Requests:
 def waiting(workload: Workload, ledger: Ledger) -> list[tuple[tuple[Pod, ...], bool]]:
     """(pods, surplus) of each request: the missing part of the minimum together, then every other pod by itself.
 
-    A gang of which pods are still being stopped is no request: it starts whole or not at all.
+    A gang of which pods are still being stopped, or to be made, is no request: it starts whole or not at all.
     """
     pods = workload.pods
     if len(pods) == 1:
         pod = pods[0]
-        free = pod.state is PodState.PENDING and (not ledger.nominated or (workload.id, pod.index) not in ledger.nominated)
+        free = _waits_alone(workload) and (not ledger.nominated or (workload.id, pod.index) not in ledger.nominated)
         return [(pods, False)] if free else []
     pending = [pod for pod in pods if pod.state is PodState.PENDING and (workload.id, pod.index) not in ledger.nominated]
     if not pending:

@@ -89,6 +89,18 @@ def own_pods_stopping() -> Reason:
     return reason(ReasonCode.WAITING_FOR_RELEASE, "Its own pods are still shutting down; it is queued again when they are gone.")
 
 
+def to_be_made(workload: Workload) -> Reason:
+    """Of a gang whose pods others make, one by one."""
+    there, least = len(workload.pods), workload.min_pods
+    lacking = least - there
+    sentence = (
+        f"{there} of {least} pods of {workload.name} {'is' if there == 1 else 'are'} there, and they start together or not at all: "
+        f"it waits until {'the last one is' if lacking == 1 else f'the other {lacking} are'} made. Look at what makes them if they do not "
+        "come."
+    )
+    return reason(ReasonCode.GANG_INCOMPLETE, sentence, min_pods=least, pods=there)
+
+
 def backing_off(workload: Workload) -> Reason:
     failed = [pod for pod in workload.pods if pod.state is PodState.FAILED]
     limit = retries(workload)

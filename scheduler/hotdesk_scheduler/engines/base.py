@@ -34,7 +34,7 @@ class Device:
 class PodDetails:
     """What the engine knows of a pod beyond the core: its devices, the environment of its share, its process, its ports.
 
-    `grant`: how the hub makes a workspace's pod on a cluster.
+    `grant`: how the hub makes a workspace's pod on a cluster. `name`: of a pod that others named.
     """
 
     devices: tuple[Device, ...] = ()
@@ -44,6 +44,7 @@ class PodDetails:
     tier: str = ""
     error: str = ""
     grant: PodGrant | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

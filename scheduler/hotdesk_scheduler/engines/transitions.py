@@ -20,6 +20,16 @@ def with_pod(workload: Workload, pod: Pod, now: float) -> Workload:
     return _watched(replace(workload, pods=pods), now)
 
 
+def with_another(workload: Workload, pod: Pod, now: float) -> Workload:
+    """With one pod more, where others make the pods."""
+    return _watched(replace(workload, pods=(*workload.pods, pod)), now)
+
+
+def without(workload: Workload, index: int, now: float) -> Workload:
+    """Without a pod that is gone for good."""
+    return _watched(replace(workload, pods=tuple(pod for pod in workload.pods if pod.index != index)), now)
+
+
 def started(pod: Pod, placement: Placement, now: float) -> Pod:
     return replace(pod, state=PodState.STARTING, placement=placement, nominated=None, started_at=now)
 
@@ -48,7 +58,7 @@ def in_phase(workload: Workload, phase: Phase, reason: Reason | None, now: float
 
 
 def _watched(workload: Workload, now: float) -> Workload:
-    if len(workload.pods) == 1:
+    if len(workload.pods) == 1 and workload.min_pods <= 1:
         return workload
     runs = sum(pod.state in (PodState.STARTING, PodState.RUNNING) for pod in workload.pods)
     done = sum(pod.state is PodState.SUCCEEDED for pod in workload.pods)

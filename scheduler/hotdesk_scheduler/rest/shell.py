@@ -94,7 +94,7 @@ class Exec(websocket.WebSocketHandler):
         except ValidationError as error:
             raise Invalid("The first message is to be JSON: argv, tty, rows, columns, pod.", field="argv") from error
         entry = self.desk.entry(self.caller, self.project, self.name)
-        index = pod_index(entry.workload, None if request.pod is None else str(request.pod))
+        index = pod_index(entry.workload, None if request.pod is None else str(request.pod), self.desk.engine)
         state = next((pod.state for pod in entry.workload.pods if pod.index == index), PodState.PENDING)
         if state is not PodState.RUNNING:
             raise Conflict(

@@ -11,6 +11,7 @@ from hotdesk_api.models import StreamEvent
 from tornado.iostream import StreamClosedError
 
 from hotdesk_scheduler.core.model import Workload
+from hotdesk_scheduler.engines.base import Engine
 from hotdesk_scheduler.rest import wire
 from hotdesk_scheduler.rest.auth import Authenticator
 from hotdesk_scheduler.rest.base import Handler
@@ -24,16 +25,16 @@ SLOW_S = 60.0
 MAX_TAIL = 1_000_000
 
 
-def pod_index(workload: Workload, asked: str | None) -> int:
-    """`0` or `NAME-0`; without it the first pod. Raises Invalid."""
+def pod_index(workload: Workload, asked: str | None, engine: Engine) -> int:
+    """`0`, `NAME-0` or what others named the pod; without it the first pod. Raises Invalid."""
     if asked in (None, ""):
         return workload.pods[0].index if workload.pods else 0
     assert asked is not None
     text = asked.removeprefix(f"{workload.name}-")
-    indexes = [pod.index for pod in workload.pods]
-    found = next((index for index in indexes if text == str(index)), None)
+    known = {pod.index: engine.details(workload.id, pod.index).name or f"{workload.name}-{pod.index}" for pod in workload.pods}
+    found = next((index for index, name in known.items() if text == str(index) or asked == name), None)
     if found is None:
-        names = ", ".join(f"{workload.name}-{index}" for index in indexes[:10])
+        names = ", ".join(tuple(known.values())[:10])
         raise Invalid(f"{workload.name} has no pod {asked[:80]}.", field="pod", value=asked[:80], next_step=f"Its pods: {names}.")
     return found
 
@@ -62,7 +63,7 @@ class Logs(Handler):
         since_s = wire.seconds(self.query("since_s"), field="since_s")
         pieces = self.desk.engine.logs(
             entry.workload.id,
-            pod_index(entry.workload, self.query("pod")),
+            pod_index(entry.workload, self.query("pod"), self.desk.engine),
             tail=wire.integer(self.query("tail"), field="tail", most=MAX_TAIL),
             since=None if since_s is None else self.desk.clock() - since_s,
             follow=wire.flag(self.query("follow")),

@@ -302,7 +302,7 @@ def pod_out(workload: Workload, pod: Pod, details: PodDetails) -> PodOut:
         for device in (details.devices if placement is not None else ())
     ]
     return PodOut(
-        name=f"{workload.name}-{pod.index}",
+        name=details.name or f"{workload.name}-{pod.index}",
         index=pod.index,
         status=_POD_STATUS[pod.state],
         node=placement.node if placement else None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from hotdesk_api.errors import Conflict, NotFound
 from hotdesk_api.models import WorkloadSpec
@@ -21,9 +22,21 @@ from hotdesk_scheduler.engines.kubernetes.resources import Held
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
 
+@dataclass(slots=True)
+class Member:
+    """A pod of others that is one of a workload's; `told` is what it was last told about why it waits."""
+
+    name: str
+    uid: str
+    told: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One workload: its resource (`version` as last written or read) and the core's value, which may be ahead of what is written."""
+    """One workload: its resource (`version` as last written or read) and the core's value, which may be ahead of what is written.
+
+    `members`: pods of others that it is made of, by index; `maker`: what would make them again, as kubectl names it.
+    """
 
     namespace: str
     uid: str
@@ -36,6 +49,8 @@ class Entry:
     written: object = None
     is_saving: bool = False
     is_claimed: bool = False
+    members: dict[int, Member] = field(default_factory=dict)
+    maker: str = ""
     suspended: bool = False
     deleting: bool = False
     saving: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -44,7 +59,7 @@ class Entry:
     @property
     def key(self) -> Key:
         """Pods of others may be named like our workloads."""
-        return self.namespace, f"pod/{self.workload.name}" if self.is_claimed else self.workload.name
+        return self.namespace, f"claimed/{self.workload.id}" if self.is_claimed else self.workload.name
 
     def turn(self, index: int) -> asyncio.Lock:
         """What is done about one pod is done one thing after the other."""
@@ -74,6 +89,7 @@ class Book:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[Key, Seen] = {}
         self._pods_on: dict[str, set[Key]] = {}
+        self._members: dict[str, tuple[str, int]] = {}
         self._granted: dict[str, set[tuple[str, int]]] = {}
         self._stale_nodes: set[str] = set()
         self._version = version
@@ -94,14 +110,31 @@ class Book:
         entry = self.entries.pop(workload_id, None)
         if entry is not None:
             self.keys.pop(entry.key, None)
+            for index in tuple(entry.members):
+                self.leave(entry, index)
             self._stale_nodes.update(pod.placement.node for pod in entry.workload.pods if pod.placement)
         return entry
 
+    def member(self, uid: str) -> tuple[Entry, int] | None:
+        """The workload that a pod of others belongs to, and its index there."""
+        workload_id, index = self._members.get(uid, ("", 0))
+        entry = self.entries.get(workload_id)
+        return (entry, index) if entry is not None else None
+
+    def join(self, entry: Entry, index: int, member: Member) -> None:
+        entry.members[index] = member
+        self._members[member.uid] = (entry.workload.id, index)
+
+    def leave(self, entry: Entry, index: int) -> None:
+        member = entry.members.pop(index, None)
+        if member is not None:
+            self._members.pop(member.uid, None)
+
     def put(self, entry: Entry, workload: Workload) -> None:
         """The workload's new value; nodes where that changes who holds what are counted again."""
-        for old, new in zip(entry.workload.pods, workload.pods, strict=False):
+        for old, new in zip_longest(entry.workload.pods, workload.pods):
             if old is not new:
-                self._stale_nodes.update(pod.placement.node for pod in (old, new) if pod.placement)
+                self._stale_nodes.update(pod.placement.node for pod in (old, new) if pod and pod.placement)
         entry.workload = workload
 
     def see(self, key: Key, seen: Seen | None) -> None:
@@ -160,7 +193,10 @@ class Book:
 
     def _is_counted(self, seen: Seen) -> bool:
         """Whether the core sees its room as taken by the workload it belongs to."""
-        entry = self.entries.get(seen.workload_id or seen.uid)
+        if seen.workload_id is None:
+            known = self.member(seen.uid)
+            return known is not None and any(pod.index == known[1] and pod.state in HOLDING for pod in known[0].workload.pods)
+        entry = self.entries.get(seen.workload_id)
         if entry is None:
             return False
         return any(pod.index == seen.index and pod.attempt == seen.attempt and pod.state in HOLDING for pod in entry.workload.pods)

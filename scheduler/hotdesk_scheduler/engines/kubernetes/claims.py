@@ -1,6 +1,6 @@
-"""Pods that others made for us to place (`schedulerName: hotdesk` in a project's namespace): what they ask for, read from the pod. Pure.
+"""Pods that others made for us to place (`schedulerName: hotdesk`): what they ask for, read from the pod. Pure.
 
-Understood: our labels and annotations, Run:ai's and KAI's `gpu-fraction` and `gpu-memory`. What is not (node affinity, gangs) is said.
+Understood: our labels and annotations, Run:ai's and KAI's; the table is in docs/pods-of-others.md. What is not (node affinity) is said.
 """
 
 from __future__ import annotations
@@ -12,29 +12,58 @@ from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Placement, Pod, PodRequest, PodState, Toleration, Workload
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
+from hotdesk_scheduler.engines.kubernetes.groups import Group, read_group
 from hotdesk_scheduler.engines.kubernetes.nodes import POOL_LABELS, TYPE_LABELS
 from hotdesk_scheduler.engines.kubernetes.observe import SCHEDULER, Life, Seen, requested
 from hotdesk_scheduler.engines.kubernetes.quantity import amount, memory_mib
 
-USER_LABEL = "hotdesk.io/user"
+PROJECTS = ("hotdesk.io/project", "kai.scheduler/queue", "runai/queue")
+ANY_PROJECT = "project"
+"""Run:ai's label, but also many others': it counts only where nothing else says whose the pod is."""
+USERS = ("hotdesk.io/user", "user")
 PRIORITY = "hotdesk.io/priority"
 PREEMPTIBLE = "hotdesk.io/preemptible"
-GROUPS = ("hotdesk.io/pod-group", "pod-group-name", "scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")
+PREEMPTIBILITY = "kai.scheduler/preemptibility"
+CLASS = "priorityClassName"
+_CLASSES = {
+    "train": (50, True, Kind.TRAIN),
+    "interactive-preemptible": (75, True, Kind.INTERACTIVE),
+    "build": (100, False, Kind.INTERACTIVE),
+    "inference": (125, False, Kind.INFERENCE),
+    "very-low": (25, True, Kind.TRAIN),
+    "low": (40, True, Kind.TRAIN),
+    "medium-low": (65, True, Kind.TRAIN),
+    "medium": (80, True, Kind.TRAIN),
+    "medium-high": (90, True, Kind.TRAIN),
+    "high": (125, False, Kind.TRAIN),
+    "very-high": (150, False, Kind.TRAIN),
+}
+"""Run:ai's and KAI's priority classes: priority, preemptible, kind."""
+_MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a pod of others asks for. `problem`: why it cannot be placed by us, in a sentence."""
+    """What a pod of others asks for. `problem`: why it cannot be placed by us, in a sentence.
+
+    `project` is the one it names, by label or annotation `project_by`. `maker`: what would make the pod again, as kubectl names it.
+    """
 
     request: PodRequest
     image: str
     created_at: float
+    project: str = ""
+    project_by: str = ""
     user: str = ""
+    kind: Kind = Kind.TRAIN
     priority: int = 50
     preemptible: bool = True
     node_type: str | None = None
     node_pools: tuple[str, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    group: Group | None = None
+    maker: str = ""
+    maker_uid: str = ""
     problem: str = ""
 
 
@@ -45,20 +74,44 @@ def read_claim(item: Json) -> Claim | None:
         return None
     notes = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
     selector = spec.get("nodeSelector") or {}
-    gpu, wrong = _gpu(notes, requested(spec).gpu_millis // 1000)
     uses = requested(spec)
+    gpu, wrong = _gpu(notes, uses.gpu_millis // 1000)
+    group, wrong_group = read_group(meta["namespace"], notes, spec)
+    project_by = next((key for key in (*PROJECTS, ANY_PROJECT) if notes.get(key)), "")
+    priority, preemptible, kind = _class(notes, spec)
+    owner: Json = next((one for one in meta.get("ownerReferences") or [] if one.get("controller")), {})
     return Claim(
         request=PodRequest(gpu, uses.cpu_millis, uses.memory_mib),
         image=spec["containers"][0].get("image", ""),
         created_at=time_in(meta["creationTimestamp"]),
-        user=str(notes.get(USER_LABEL, "")),
-        priority=int(notes[PRIORITY]) if str(notes.get(PRIORITY, "")).isdecimal() else 50,
-        preemptible=notes.get(PREEMPTIBLE) != "false",
+        project=str(notes.get(project_by, "")),
+        project_by=project_by,
+        user=next((str(notes[key]) for key in USERS if notes.get(key)), ""),
+        kind=kind,
+        priority=priority,
+        preemptible=preemptible,
         node_type=next((selector[name] for name in TYPE_LABELS if name in selector), None),
-        node_pools=tuple(selector[name] for name in POOL_LABELS if name in selector),
+        node_pools=tuple(wish[name] for wish in (selector, notes) for name in POOL_LABELS if name in wish)[:1],
         tolerations=tuple(_toleration(one) for one in spec.get("tolerations") or []),
-        problem=wrong or _problem(spec, notes, selector),
+        group=group,
+        maker=f"{owner['kind'].lower()} {owner['name']}" if owner else "",
+        maker_uid=str(owner.get("uid", "")),
+        problem=wrong or wrong_group or _problem(spec, notes, selector),
     )
+
+
+def _class(notes: Json, spec: Json) -> tuple[int, bool, Kind]:
+    """Priority, preemptible and kind: ours if said, else KAI's, else those of its priority class."""
+    name = str(notes.get(CLASS) or spec.get("priorityClassName") or "")
+    other = min(max(int(spec.get("priority") or 0), 0), _MOST) if name else 50
+    priority, preemptible, kind = _CLASSES.get(name, (other, True, Kind.TRAIN))
+    if str(notes.get(PRIORITY, "")).isdecimal():
+        priority = min(int(notes[PRIORITY]), _MOST)
+    if PREEMPTIBLE in notes:
+        preemptible = notes[PREEMPTIBLE] != "false"
+    elif PREEMPTIBILITY in notes:
+        preemptible = notes[PREEMPTIBILITY] != "non-preemptible"
+    return priority, preemptible, kind
 
 
 def _gpu(notes: Json, whole: int) -> tuple[GpuRequest, str]:
@@ -84,8 +137,8 @@ def _problem(spec: Json, notes: Json, selector: Json) -> str:
         return f"Hotdesk does not choose nodes by the label {other[0]}; it knows {known}."
     if ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
         return "Hotdesk does not know node affinity; name a node type or pool by nodeSelector instead."
-    if any(name in notes for name in GROUPS):
-        return "Hotdesk does not start pods of others as a gang yet; leave out its pod group, or submit it through Hotdesk."
+    if notes.get(PREEMPTIBILITY) == "semi-preemptible":
+        return f"Hotdesk does not know semi-preemptible; set the label {PREEMPTIBILITY} to preemptible or non-preemptible."
     return ""
 
 
@@ -93,25 +146,28 @@ def _toleration(one: Json) -> Toleration:
     return Toleration(one.get("key", ""), one.get("operator", "Equal"), one.get("value", ""), one.get("effect", ""))
 
 
-def workload_of(seen: Seen, claim: Claim, project: str, now: float) -> Workload:
-    """A workload of one pod, as it stands."""
-    state = PodState.PENDING
-    if seen.node is not None:
-        state = PodState.RELEASING if seen.leaving else PodState.RUNNING if seen.life is Life.RUNNING else PodState.STARTING
-    placement = None
-    if seen.node is not None:
-        said = manifests.placement_in(seen.placement)
-        placement = said if said is not None and said.node == seen.node else Placement(seen.node, whole=claim.request.gpu.whole)
-    pod = Pod(0, claim.request, state, placement, started_at=now if placement else None)
+def pod_of(seen: Seen, claim: Claim, index: int, now: float) -> Pod:
+    """As it stands."""
+    if seen.life is Life.SUCCEEDED:
+        return Pod(index, claim.request, PodState.SUCCEEDED, ended_at=seen.ended_at or now, exit_code=0)
+    if seen.node is None:
+        return Pod(index, claim.request)
+    state = PodState.RELEASING if seen.leaving else PodState.RUNNING if seen.life is Life.RUNNING else PodState.STARTING
+    said = manifests.placement_in(seen.placement)
+    placement = said if said is not None and said.node == seen.node else Placement(seen.node, whole=claim.request.gpu.whole)
+    return Pod(index, claim.request, state, placement, started_at=now)
+
+
+def workload_of(workload_id: str, name: str, claim: Claim, project: str) -> Workload:
+    """Without its pods."""
     return Workload(
-        id=seen.uid,
-        name=seen.name,
+        id=workload_id,
+        name=name,
         project=project,
-        kind=Kind.TRAIN,
+        kind=claim.kind,
         user=claim.user,
         priority=claim.priority,
         preemptible=claim.preemptible,
-        pods=(pod,),
         created_at=claim.created_at,
         backoff_limit=0,
         node_type=claim.node_type,
@@ -120,11 +176,11 @@ def workload_of(seen: Seen, claim: Claim, project: str, now: float) -> Workload:
     )
 
 
-def spec_of(seen: Seen, claim: Claim, project: str) -> WorkloadSpec:
+def spec_of(name: str, claim: Claim, project: str) -> WorkloadSpec:
     """For people: names of pods need not be names of workloads."""
     gpu = claim.request.gpu
     return WorkloadSpec.model_construct(
-        name=seen.name,
+        name=name,
         project=project,
         image=claim.image,
         gpu_millis=gpu.whole * 1000 + gpu.millis,

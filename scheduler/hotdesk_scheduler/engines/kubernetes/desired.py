@@ -110,15 +110,10 @@ class Desired:
         entry = self._book.entry(workload_id)
         if entry.workload.phase is phase:
             return
-        if entry.is_claimed and phase is Phase.SUSPENDED:
-            raise Conflict(
-                f"{entry.workload.name} was made by somebody else, who would make it again.",
-                field="state",
-                value=phase,
-                next_step="Suspend what made it, such as its Job.",
-            )
         if not entry.is_claimed and phase in (Phase.SUSPENDED, Phase.ACTIVE):
             await self._wish(entry, suspended=phase is Phase.SUSPENDED)
+        if entry.is_claimed:
+            _check_claimed(entry, phase)
         self._book.put(entry, transitions.in_phase(entry.workload, phase, reason, now))
         self._book.changed(Change("updated", workload_id))
         await self._saving.now(entry)
@@ -137,11 +132,31 @@ class Desired:
             return
         with objects.told():
             if entry.is_claimed:
-                await self._api.delete(f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}")
+                for member in tuple(entry.members.values()):
+                    path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}"
+                    await self._api.delete(path, {"preconditions": {"uid": member.uid}})
             else:
                 await objects.remove_workload(self._api, entry.namespace, entry.workload.name, entry.uid)
         self._intake.workloads.remove(entry.key)
         self._intake.forgotten(entry)
+
+
+def _check_claimed(entry: Entry, phase: Phase) -> None:
+    """What others made may be ended here if nobody makes it again."""
+    name, maker = entry.workload.name, entry.maker
+    if phase is Phase.SUSPENDED:
+        said = f"its {maker}" if maker else "whoever made it"
+        next_step = f"Suspend {said}, or delete it: `runai delete {name} -p {entry.workload.project}`."
+        if maker.startswith("job "):
+            next_step = f'Suspend the Job: kubectl patch {maker} -n {entry.namespace} --type=merge -p \'{{"spec":{{"suspend":true}}}}\'.'
+        raise Conflict(f"{name} was made by somebody else, and Hotdesk cannot suspend it.", field="state", value=phase, next_step=next_step)
+    if phase is Phase.DELETING and maker:
+        raise Conflict(
+            f"The pods of {name} are made by {maker}, which would make them again.",
+            field="state",
+            value=phase,
+            next_step=f"Delete that: kubectl delete {maker} -n {entry.namespace}.",
+        )
 
 
 def _name_taken(workload: Workload) -> Conflict:

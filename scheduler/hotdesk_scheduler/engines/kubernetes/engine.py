@@ -30,7 +30,7 @@ from hotdesk_scheduler.core.model import (
     Snapshot,
     Workload,
 )
-from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
 from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, objects
@@ -177,6 +177,9 @@ class KubernetesEngine:
                 entry.hold = reason
                 if reason is not None:
                     self._saving.soon(entry)
+            elif reason is not None and reason.code is ReasonCode.GANG_INCOMPLETE and reason != entry.hold:
+                entry.hold = reason
+                self._intake.claimed.retell(entry)
 
     def show_event(self, workload_id: str, kind: str, reason: str, sentence: str) -> None:
         entry = self._book.entries.get(workload_id)
@@ -194,7 +197,8 @@ class KubernetesEngine:
         return self._book.entry(workload_id).spec
 
     def details(self, workload_id: str, index: int) -> PodDetails:
-        return self._shares.details(workload_id, index)
+        details, member = self._shares.details(workload_id, index), self._book.entry(workload_id).members.get(index)
+        return replace(details, name=member.name) if member is not None else details
 
     def devices(self, node: str) -> Sequence[Device]:
         return self._shares.devices(node)
@@ -350,4 +354,6 @@ class KubernetesEngine:
 
 
 def _pod_name(entry: Entry, pod: Pod) -> str:
-    return entry.workload.name if entry.is_claimed else manifests.pod_name(entry.workload, entry.uid, pod)
+    if entry.is_claimed and (member := entry.members.get(pod.index)) is not None:
+        return member.name
+    return manifests.pod_name(entry.workload, entry.uid, pod)

@@ -35,6 +35,11 @@ class Events:
             return
         now, name = micro_time(time.time()), entry.workload.name
         about = {"apiVersion": API_VERSION, "kind": "Workload", "name": name, "namespace": entry.namespace, "uid": entry.uid}
+        if entry.is_claimed:  # of its first pod: there is no resource
+            first = next(iter(entry.members.values()), None)
+            if first is None:
+                return
+            about = {"apiVersion": "v1", "kind": "Pod", "name": first.name, "namespace": entry.namespace, "uid": first.uid}
         self._waiting.append(
             {
                 "apiVersion": "v1",

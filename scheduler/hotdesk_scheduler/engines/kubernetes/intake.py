@@ -71,13 +71,13 @@ class Intake:
         self._resolve = resolve
         self._is_adopting = True
         self._sightings = Sightings(book, pods, saving)
-        self._lost_nodes = LostNodes(node_patience_s, self._sightings.lose)
+        self._lost_nodes = LostNodes(node_patience_s, self._lose)
         self._project_of: dict[str, str] = {}
         self._renewing: set[asyncio.Task[None]] = set()
         self._acceptance = Acceptance(api, is_over)
         self._marks = Marks(api, is_over)
         self._teams: dict[str, Json] = {}
-        self.claimed = Claimed(book, project_of=self._project_of, explain=saving.soon)
+        self.claimed = Claimed(api, book, owner_of=self.owner_of, explain=saving.soon, discard=pods.discard)
         here = resources.path
         self.projects: Informer[tuple[Project, str]] = Informer(api, here("Project", namespace), self._read_project, self._project)
         self.departments: Informer[Department] = Informer(api, here("Department", namespace), self._read_department, self._department)
@@ -99,14 +99,9 @@ class Intake:
             groups.setdefault(seen.workload_id or "", []).append(seen)
         for entry in tuple(self.book.entries.values()):
             self._sightings.adopt(entry, groups.get(entry.workload.id, ()))
-        self._claim_all()
+        self.claimed.look_again()
         self._look_for_lost_nodes()
         self._judge_teams()
-
-    def _claim_all(self) -> None:
-        for seen in tuple(self.book.pods.values()):
-            if seen.claim is not None and seen.uid not in self.book.entries:
-                self.claimed.look(seen, None)
 
     async def stop(self) -> None:
         self._lost_nodes.stop()
@@ -114,6 +109,7 @@ class Intake:
         await self._marks.stop()
         for task in tuple(self._renewing):
             task.cancel()
+        await self.claimed.stop()
         for informer in (self.projects, self.departments, self.nodes, self.workloads, self.pods):
             await informer.stop()
 
@@ -158,6 +154,8 @@ class Intake:
                 self._make_room(name, new[1])
         self._judge_teams()
         self.book.changed(Change("project", sentence=name))
+        if old is None and not self._is_adopting:
+            self.claimed.look_again()
 
     def owner_of(self, namespace: str) -> str | None:
         """The project whose workloads live there."""
@@ -200,7 +198,7 @@ class Intake:
         async def work() -> None:
             if not self._is_adopting:
                 await self.workloads.again()
-                self._claim_all()
+                self.claimed.look_again()
             try:
                 await until_it_works(lambda: objects.add_namespace(self._api, namespace, project), gives_up=lambda: False)
             except ApiError as error:
@@ -233,6 +231,10 @@ class Intake:
         pods = (pod for entry in self.book.entries.values() for pod in entry.workload.pods)
         for name in {pod.placement.node for pod in pods if pod.placement and pod.state in HOLDING}:
             self._lost_nodes.look(name, self.book.nodes.get(name))
+
+    def _lose(self, node: str) -> None:
+        self._sightings.lose(node)
+        self.claimed.lose(node)
 
     # workloads
 
@@ -365,4 +367,6 @@ class Intake:
 
     def forgotten(self, entry: Entry) -> None:
         if self.book.drop(entry.workload.id) is not None:
+            if entry.is_claimed:
+                self.claimed.forget(entry)
             self.book.changed(Change("removed", entry.workload.id))

@@ -14,7 +14,7 @@ from hotdesk_scheduler.engines.kubernetes.observe import GPU
 from hotdesk_scheduler.engines.kubernetes.quantity import amount, cpu_millis
 
 TYPE_LABELS = ("hotdesk.io/type", "run.ai/type")
-POOL_LABELS = ("hotdesk.io/pool", "runai/node-pool")
+POOL_LABELS = ("hotdesk.io/pool", "runai/node-pool", "kai.scheduler/node-pool")
 _MODEL, _MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
 _PLAYED = "kwok.x-k8s.io/node"
 _CORDONED = "node.kubernetes.io/unschedulable"

@@ -67,7 +67,7 @@ class Pods:
             return self._is_over() or pod.attempt != attempt or pod.state is not PodState.STARTING
 
         if entry.is_claimed:
-            await self._bind_claimed(entry, is_over)
+            await self._bind_claimed(entry, index)
             return
         async with entry.turn(index):
             try:
@@ -129,30 +129,31 @@ class Pods:
                     raise
         return True
 
-    async def _bind_claimed(self, entry: Entry, is_over: Callable[[], bool]) -> None:
+    async def _bind_claimed(self, entry: Entry, index: int) -> None:
         """The pod is there already; where it goes is noted on it by its binding. One that cannot be bound waits again."""
-        pod = entry.pod(0)
-        assert pod.placement is not None
+        member, pod = entry.members.get(index), entry.pod(index)
+        if member is None or pod.placement is None:
+            return
+
+        def is_over() -> bool:
+            return self._is_over() or entry.members.get(index) is not member or entry.pod(index).state is not PodState.STARTING
+
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {
-                "name": entry.workload.name,
-                "uid": entry.uid,
-                "annotations": {PLACEMENT: manifests.placement_out(pod.placement)},
-            },
+            "metadata": {"name": member.name, "uid": member.uid, "annotations": {PLACEMENT: manifests.placement_out(pod.placement)}},
             "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
         }
-        path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}/binding"
+        path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/binding"
         try:
-            async with entry.turn(0), self._gate:
+            async with entry.turn(index), self._gate:
                 await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
         except ApiError as error:
-            if entry.pod(0).state is PodState.STARTING and error.status not in (404, 409):
+            if not is_over() and error.status not in (404, 409):
                 sentence = f"It could not be bound: {error.message}"
-                waits = Pod(0, pod.request)
+                waits = Pod(index, pod.request)
                 self._book.put(entry, transitions.with_pod(entry.workload, waits, time.time()))
-                self._book.changed(Change("failed_verb", entry.workload.id, 0, sentence))
+                self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
 
     def _refused(self, entry: Entry, index: int, attempt: int, error: ApiError) -> None:
         pod, now = entry.pod(index), time.time()
@@ -168,7 +169,7 @@ class Pods:
     async def _take_down(self, entry: Entry, index: int, attempt: int, grace_s: float) -> None:
         """First why, then the end: a pod that is found gone was stopped by us."""
         if entry.is_claimed:
-            await self._evict(entry, grace_s)
+            await self._evict(entry, index, grace_s)
             return
         await self._saving.until_written(entry)
         async with entry.turn(index):
@@ -180,21 +181,28 @@ class Pods:
         if was_there is False and pod.attempt == attempt and pod.state is PodState.RELEASING:
             self.gone(entry, pod)
 
-    async def _evict(self, entry: Entry, grace_s: float) -> None:
+    async def _evict(self, entry: Entry, index: int, grace_s: float) -> None:
         """With grace; a PodDisruptionBudget may make us wait (429), as for everybody."""
+        member = entry.members.get(index)
+        if member is None:
+            return
+
+        def is_over() -> bool:
+            return self._is_over() or entry.members.get(index) is not member
+
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {"name": entry.workload.name, "namespace": entry.namespace},
-            "deleteOptions": {"gracePeriodSeconds": max(0, math.ceil(grace_s)), "preconditions": {"uid": entry.uid}},
+            "metadata": {"name": member.name, "namespace": entry.namespace},
+            "deleteOptions": {"gracePeriodSeconds": max(0, math.ceil(grace_s)), "preconditions": {"uid": member.uid}},
         }
-        path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}/eviction"
+        path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/eviction"
         try:
-            async with entry.turn(0):
-                await until_it_works(lambda: self._api.create(path, body), gives_up=self._is_over)
+            async with entry.turn(index):
+                await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
         except ApiError as error:
             if error.status not in (404, 409):
-                log.error("pod.not_evicted pod=%s/%s error=%s", entry.namespace, entry.workload.name, error)
+                log.error("pod.not_evicted pod=%s/%s error=%s", entry.namespace, member.name, error)
 
     def gone(self, entry: Entry, pod: Pod) -> None:
         now = time.time()

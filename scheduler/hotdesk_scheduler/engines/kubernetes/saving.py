@@ -15,7 +15,7 @@ from hotdesk_api.errors import Unavailable
 from hotdesk_scheduler.core.model import PodState
 from hotdesk_scheduler.engines.kubernetes import resources
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
-from hotdesk_scheduler.engines.kubernetes.book import Entry
+from hotdesk_scheduler.engines.kubernetes.book import Entry, Member
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
 log = logging.getLogger(__name__)
@@ -95,20 +95,24 @@ class Saving:
                 entry.written = worth
 
     async def _explain(self, entry: Entry) -> bool:
-        """A pod of others: why it waits, as its condition PodScheduled. That it is placed, its binding says."""
-        if entry.hold is None or entry.pod(0).state is not PodState.PENDING:
-            return True
-        message = entry.hold.sentence[:1024]
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.workload.name}/status"
-        patch = {"metadata": {"uid": entry.uid}, "status": {"conditions": [condition]}}
+        """Pods of others: why they wait, as their condition PodScheduled. That one is placed, its binding says."""
+        for pod in entry.workload.pods:
+            member, hold = entry.members.get(pod.index), entry.hold
+            if hold is None or member is None or pod.state is not PodState.PENDING or member.told == hold.sentence:
+                continue
+            await self._tell(entry.namespace, member, hold.sentence)
+            member.told = hold.sentence
+        return True
+
+    async def _tell(self, namespace: str, member: Member, sentence: str) -> None:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": sentence[:1024]}
+        path = f"/api/v1/namespaces/{namespace}/pods/{member.name}/status"
+        patch = {"metadata": {"uid": member.uid}, "status": {"conditions": [condition]}}
         try:
             await self._api.request("PATCH", path, patch, content_type="application/strategic-merge-patch+json")
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-            return False
-        return True
 
     async def _write(self, entry: Entry) -> bool:
         """False if the resource is gone. A conflict is settled by looking at what version there is now."""

@@ -109,13 +109,11 @@ class Sightings:
     # a node that is gone
 
     def lose(self, node: str) -> None:
-        """Its pods are given up; their objects go as well, so that a node that comes back ends what it still runs."""
+        """Its pods of ours are given up; their objects go as well, so that a node that comes back ends what it still runs."""
         now = time.time()
         for entry in tuple(self._book.entries.values()):
-            for pod in [pod for pod in entry.workload.pods if _is_on(pod, node)]:
+            for pod in [pod for pod in entry.workload.pods if not entry.is_claimed and _is_on(pod, node)]:
                 seen = self._seen(entry, pod)
-                if entry.is_claimed and seen is None:
-                    continue
                 lost = progress.lost_with_node(pod, now)
                 self._book.put(entry, transitions.ended(replace(entry.workload, lost_node=True), lost, now))
                 self._told(entry, lost, f"Node {node} was lost, and pod {pod.index} with it.")
@@ -123,8 +121,6 @@ class Sightings:
                     self._pods.discard(seen)
 
     def _seen(self, entry: Entry, pod: Pod) -> Seen | None:
-        if entry.is_claimed:
-            return self._book.pods.get((entry.namespace, entry.workload.name))
         if entry.workload.kind is Kind.WORKSPACE:  # the hub named it
             return next((seen for seen in self._book.pods.values() if seen.workload_id == entry.workload.id), None)
         return self._book.pods.get((entry.namespace, manifests.pod_name(entry.workload, entry.uid, pod)))
