@@ -1,0 +1,111 @@
+"""What pods of others ask for, read from the pod (pure); the table in docs/pods-of-others.md names all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hotdesk_scheduler.core.model import Kind
+from hotdesk_scheduler.engines.kubernetes import claims, groups, nodes
+from hotdesk_scheduler.engines.kubernetes.claims import Claim, read_claim
+from hotdesk_scheduler.engines.kubernetes.groups import Group, size_in
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "pods-of-others.md"
+
+
+def claim(*, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any) -> Claim:
+    meta = {"name": "p", "namespace": "space", "uid": "u", "creationTimestamp": "2026-05-01T08:00:00Z"}
+    marks = {"labels": labels or {}, "annotations": annotations or {}}
+    found = read_claim({"metadata": {**meta, **marks}, "spec": {"schedulerName": "hotdesk", "containers": [{"name": "c"}], **spec}})
+    assert found is not None
+    return found
+
+
+def test_pods_of_other_schedulers_are_not_ours() -> None:
+    meta = {"name": "p", "namespace": "space", "uid": "u", "creationTimestamp": "2026-05-01T08:00:00Z"}
+    assert read_claim({"metadata": meta, "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "c"}]}}) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "is_so"),
+    [
+        ({}, {}, (50, True, Kind.TRAIN)),
+        ({"priorityClassName": "build"}, {}, (100, False, Kind.INTERACTIVE)),
+        ({"priorityClassName": "interactive-preemptible"}, {}, (75, True, Kind.INTERACTIVE)),
+        ({}, {"priorityClassName": "inference", "priority": 125}, (125, False, Kind.INFERENCE)),
+        ({}, {"priorityClassName": "our-own", "priority": 70}, (70, True, Kind.TRAIN)),
+        ({}, {"priorityClassName": "system-node-critical", "priority": 2_000_001_000}, (1000, True, Kind.TRAIN)),
+        ({"priorityClassName": "train", "kai.scheduler/preemptibility": "non-preemptible"}, {}, (50, False, Kind.TRAIN)),
+        ({"priorityClassName": "build", "hotdesk.io/priority": "60", "hotdesk.io/preemptible": "true"}, {}, (60, True, Kind.INTERACTIVE)),
+    ],
+)
+def test_priority_classes_give_priority_preemption_and_kind_and_what_is_said_comes_first(
+    labels: dict[str, str], spec: dict[str, Any], is_so: tuple[int, bool, Kind]
+) -> None:
+    found = claim(labels=labels, **spec)
+    assert (found.priority, found.preemptible, found.kind) == is_so
+
+
+def test_project_user_and_pool_are_read_as_runai_and_kai_write_them() -> None:
+    found = claim(labels={"runai/queue": "team-a", "project": "other", "user": "bob", "kai.scheduler/node-pool": "a100"})
+    assert (found.project, found.project_by, found.user, found.node_pools) == ("team-a", "runai/queue", "bob", ("a100",))
+    assert claim(labels={"project": "team-a"}).project_by == claims.ANY_PROJECT
+
+
+@pytest.mark.parametrize(
+    ("marks", "spec", "group"),
+    [
+        ({"hotdesk.io/pod-group": "g", "hotdesk.io/pod-group-size": "4"}, {}, Group("g", 4)),
+        ({"pod-group-name": "g"}, {}, Group("g", None, "/apis/scheduling.run.ai/v2alpha2/namespaces/space/podgroups/g")),
+        (
+            {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"},
+            {},
+            Group("g", 2),
+        ),
+        (
+            {"scheduling.k8s.io/group-name": "g", "scheduling.volcano.sh/group-min-member": "9"},
+            {},
+            Group("g", 9, "/apis/scheduling.volcano.sh/v1beta1/namespaces/space/podgroups/g"),
+        ),
+        (
+            {},
+            {"schedulingGroup": {"podGroupName": "g"}},
+            Group("g", None, "/apis/scheduling.k8s.io/v1beta1/namespaces/space/podgroups/g"),
+        ),
+        ({}, {}, None),
+    ],
+)
+def test_groups_are_read_in_the_words_of_whoever_made_them(marks: dict[str, str], spec: dict[str, Any], group: Group | None) -> None:
+    assert claim(labels=marks, **spec).group == group
+    assert claim(annotations=marks, **spec).group == group
+
+
+@pytest.mark.parametrize("size", ["", "0", "-1", "1.5", "four", "\u0664"])
+def test_a_size_that_is_none_is_refused_with_a_sentence(size: str) -> None:
+    problem = claim(annotations={"hotdesk.io/pod-group": "g", "hotdesk.io/pod-group-size": size}).problem
+    assert "is no size of a pod group: hotdesk.io/pod-group-size says" in problem
+
+
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        ({"minMember": 3}, 3),
+        ({"schedulingPolicy": {"gang": {"minCount": 5}}}, 5),
+        ({"schedulingPolicy": {"basic": {}}}, 1),
+        ({"minMember": "3"}, None),
+        ({"minMember": 0}, None),
+        ({}, None),
+    ],
+)
+def test_a_pod_group_says_how_many_start_together(spec: dict[str, Any], size: int | None) -> None:
+    assert size_in({"spec": spec}) == size
+
+
+def test_the_document_names_all_that_is_understood() -> None:
+    text = DOCUMENT.read_text()
+    words = [*claims.PROJECTS, claims.ANY_PROJECT, *claims.USERS, claims.PRIORITY, claims.PREEMPTIBLE, claims.PREEMPTIBILITY, claims.CLASS]
+    words += [*claims._CLASSES, *groups._NAMES, *groups._SIZES, *nodes.TYPE_LABELS, *nodes.POOL_LABELS]
+    assert [word for word in words if f"`{word}`" not in text] == []
+    for name, (priority, _, _) in claims._CLASSES.items():
+        assert f"`{name}` {priority}" in text
