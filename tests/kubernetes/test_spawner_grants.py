@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from engine_world import RECLAIMED, eventually
 from hotdesk_api.models import PodGrant
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Placement, PodState, Resources
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from kube_world import Kube
 
 PLACE = Placement("dgx1-1", whole=2)
@@ -77,6 +81,37 @@ async def test_of_its_end_the_hub_tells_and_not_the_pod(kube: Kube) -> None:
     assert kube.pod(workload_id).state is PodState.RELEASING
     await kube.engine.report_pod(workload_id, 0, PodState.STOPPED, 2.0)
     assert kube.pod(workload_id).state is PodState.STOPPED
+
+
+async def test_commands_reach_the_pod_that_the_hub_made_whatever_its_name(kube: Kube) -> None:
+    if kube.cluster.external:
+        pytest.skip("played nodes of a cluster of others have no kubelet that its API server could reach")
+    workload_id, grant = await granted(kube)
+    assert await kube.log(workload_id) == "", "there is no pod yet"
+    await make_pod(kube, grant)
+    await kube.engine.report_pod(workload_id, 0, PodState.RUNNING, 1.0)
+    session = await kube.engine.exec(workload_id, 0, ["echo", "hello"], tty=False)
+    assert await session.read() == (1, b"hello\n")
+    await session.close()
+
+
+async def test_a_right_that_is_missing_is_named_with_who_grants_it(kube: Kube, tmp_path: Path) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}
+    kube.cluster.apply(account, namespace=kube.namespace)
+    config = json.loads(kube.cluster.kubeconfig.read_text())
+    token = kube.cluster.kubectl("create", "token", "nobody", "-n", kube.namespace).strip()
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    (tmp_path / "nobody").write_text(json.dumps(config))
+    api = await Api.connect(tmp_path / "nobody")
+    try:
+        with pytest.raises(ApiError) as refused:
+            await api.create(f"/api/v1/namespaces/{kube.namespace}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}})
+    finally:
+        await api.close()
+    said = refused.value.for_people()
+    assert said.status == 403
+    assert said.sentence == f"Hotdesk has no right to create pods in namespace {kube.namespace}."
+    assert f"An admin grants it to system:serviceaccount:{kube.namespace}:nobody" in str(said.next_step)
 
 
 async def test_a_job_has_no_such_grant(kube: Kube) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
-from hotdesk_api.errors import Unavailable
+from hotdesk_api.errors import HotdeskError, Refused, Unavailable
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
@@ -22,6 +23,10 @@ MERGE = "application/merge-patch+json"
 STEPS = "application/json-patch+json"
 REQUEST_TIMEOUT_S = 30.0
 CONNECTIONS = 64
+_MISSING_RIGHT = re.compile(
+    r'User "(?P<who>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
 
 
 class ApiError(Exception):
@@ -38,8 +43,18 @@ class ApiError(Exception):
         """Worth trying again unchanged: not reached, overloaded, failing inside."""
         return self.status == 0 or self.status == 429 or self.status >= 500
 
-    def for_people(self) -> Unavailable:
-        return Unavailable(f"The cluster's API server did not do it: {self.message}", next_step="Try again in a moment.")
+    def for_people(self) -> HotdeskError:
+        """Refused for good without a right, or by a rule of the cluster; else it may be tried again."""
+        if self.status != 403:
+            return Unavailable(f"The cluster's API server did not do it: {self.message}", next_step="Try again in a moment.")
+        if (right := _MISSING_RIGHT.search(self.message)) is None:
+            return Refused(f"A rule of the cluster refuses it: {self.message}", next_step="Ask for less, or an admin changes that rule.")
+        resource = ".".join(filter(None, (right["resource"], right["group"])))
+        where = f" in namespace {right['namespace']}" if right["namespace"] else ""
+        return Refused(
+            f"Hotdesk has no right to {right['verb']} {resource}{where}.",
+            next_step=f"An admin grants it to {right['who']}: the chart's role has all that is needed (rbac.create).",
+        )
 
 
 class Api:

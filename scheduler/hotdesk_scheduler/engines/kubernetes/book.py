@@ -201,6 +201,11 @@ class Book:
             return False
         return any(pod.index == seen.index and pod.attempt == seen.attempt and pod.state in HOLDING for pod in entry.workload.pods)
 
+    def pod_of(self, workload_id: str, pod: Pod) -> str:
+        """Name of the Pod object that is marked as this attempt; empty if none is there."""
+        seen = (one for one in self.pods.values() if one.workload_id == workload_id)
+        return next((one.name for one in seen if (one.index, one.attempt) == (pod.index, pod.attempt)), "")
+
     def snapshot(self) -> Snapshot:
         if self._stale_nodes and self.recount():
             self._version += 1

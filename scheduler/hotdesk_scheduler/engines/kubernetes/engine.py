@@ -330,13 +330,15 @@ class KubernetesEngine:
         pod = entry.pod(index)
         if pod.state is PodState.PENDING and pod.attempt:
             pod = replace(pod, attempt=pod.attempt - 1)  # it waits again: what its last attempt said is all there is
-        name = _pod_name(entry, pod)
-        return inside.logs(self._api, entry.namespace, name, tail=tail, since=since, follow=follow, timestamps=timestamps)
+        name, container = self._inside(entry, pod)
+        return inside.logs(
+            self._api, entry.namespace, name, container=container, tail=tail, since=since, follow=follow, timestamps=timestamps
+        )
 
     async def exec(self, workload_id: str, index: int, argv: Sequence[str], *, tty: bool, rows: int = 24, columns: int = 80) -> ExecSession:
         entry = self._book.entry(workload_id)
         workload, pod = entry.workload, entry.pod(index)
-        if pod.state is not PodState.RUNNING or workload.kind is Kind.WORKSPACE:
+        if pod.state is not PodState.RUNNING:
             raise Conflict(
                 f"{workload.name} is not running now (it is {pod.state}).",
                 field="state",
@@ -345,15 +347,18 @@ class KubernetesEngine:
             )
         if not argv or not argv[0]:
             raise Invalid("No command was given.", field="argv", next_step=f"For example: runai exec {workload.name} nvidia-smi.")
-        name = _pod_name(entry, pod)
+        name, container = self._inside(entry, pod)
         with objects.told():
-            session = await inside.execute(self._api, entry.namespace, name, argv, tty=tty)
+            session = await inside.execute(self._api, entry.namespace, name, argv, container=container, tty=tty)
         if tty:
             await session.resize(rows, columns)
         return session
 
-
-def _pod_name(entry: Entry, pod: Pod) -> str:
-    if entry.is_claimed and (member := entry.members.get(pod.index)) is not None:
-        return member.name
-    return manifests.pod_name(entry.workload, entry.uid, pod)
+    def _inside(self, entry: Entry, pod: Pod) -> tuple[str, str]:
+        """Name of the pod, and of its container where there may be others. A workspace's pod is the hub's: found by its marks."""
+        workload = entry.workload
+        if entry.is_claimed and (member := entry.members.get(pod.index)) is not None:
+            return member.name, ""
+        if workload.kind is Kind.WORKSPACE:
+            return self._book.pod_of(workload.id, pod), manifests.NOTEBOOK
+        return manifests.pod_name(workload, entry.uid, pod), ""

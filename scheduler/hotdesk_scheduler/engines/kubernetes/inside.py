@@ -25,13 +25,19 @@ async def logs(
     namespace: str,
     name: str,
     *,
+    container: str = "",
     tail: int | None,
     since: float | None,
     follow: bool,
     timestamps: bool,
 ) -> AsyncIterator[bytes]:
-    """As the container runtime keeps them; nothing for a pod that has not begun or is gone. With `follow` it waits for the beginning."""
-    params: dict[str, Any] = {}
+    """As the container runtime keeps them; nothing for a pod that has not begun or is gone. With `follow` it waits for the beginning.
+
+    `name` may be empty: there is no pod. `container` has to be said where there are several.
+    """
+    if not name:
+        return
+    params: dict[str, Any] = {"container": container} if container else {}
     if tail is not None:
         params["tailLines"] = tail
     if since is not None:
@@ -66,9 +72,12 @@ async def _open(api: Api, path: str, params: dict[str, Any], *, follow: bool) ->
         await asyncio.sleep(WAIT_S)
 
 
-async def execute(api: Api, namespace: str, name: str, argv: Sequence[str], *, tty: bool) -> PodExec:
+async def execute(api: Api, namespace: str, name: str, argv: Sequence[str], *, container: str = "", tty: bool) -> PodExec:
     """Raises ApiError."""
+    if not name:
+        raise ApiError(404, "NotFound", "its pod is not there")
     params = [("stdin", "true"), ("stdout", "true"), ("tty", str(tty).lower())]
+    params += [("container", container)] if container else []
     params += [] if tty else [("stderr", "true")]
     params += [("command", word) for word in argv]
     socket = await api.websocket(f"/api/v1/namespaces/{namespace}/pods/{name}/exec", params, (V5, V4))

@@ -17,6 +17,7 @@ from hotdesk_scheduler.engines.kubernetes.observe import ATTEMPT_LABEL, GPU, IND
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION, GROUP, ID_LABEL, MANAGED, PROJECT_LABEL, Held
 
 PROGRAM_DIR = "/hotdesk/program"
+NOTEBOOK = "notebook"  # KubeSpawner's name of the container that a workspace runs in; others may stand beside it
 RESERVED = frozenset(
     {
         *("JOB_NAME", "JOB_UUID", "POD_INDEX", "NODE_NAME", "RUNAI_NUM_OF_GPUS", "RUNAI_PROJECT", "RUNAI_JOB_NAME", "GPU_PORTION"),
