@@ -23,12 +23,13 @@ NODES = ("dgx1-1", "dgx1-2")
 Json = dict[str, Any]
 
 
-def node_object(name: str, *, gpus: int = 8, labels: dict[str, str] | None = None, owner: str = "") -> Json:
-    """A node for kwok to play; `owner`: the test it ends with."""
+def node_object(name: str, *, gpus: int = 8, labels: dict[str, str] | None = None, owner: str = "", as_real: bool = False) -> Json:
+    """A node for kwok to play; `owner`: the test it ends with. `as_real`: to be treated as one that has a device plugin."""
     room = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
     marks = {"test.hotdesk.io/namespace": owner} if owner else {}
     known = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB", "nvidia.com/gpu.memory": "32768", "kubernetes.io/hostname": name}
-    meta = {"name": name, "labels": {**known, **marks, **(labels or {})}, "annotations": {"kwok.x-k8s.io/node": "fake"}}
+    notes = {"kwok.x-k8s.io/node": "fake", **({"hotdesk.io/simulated": "false"} if as_real else {})}
+    meta = {"name": name, "labels": {**known, **marks, **(labels or {})}, "annotations": notes}
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"capacity": room, "allocatable": room}}
 
 
@@ -85,6 +86,26 @@ class Kube(World):
         await self.restart_after_close()
 
     async def restart_after_close(self) -> None:
+        self.engine = KubernetesEngine(self.config)
+        await self.engine.open()
+
+    async def kill(self) -> None:
+        """As kill -9 leaves the engine: nothing is finished, the lease stays taken. Its tasks end with it."""
+        engine = self.engine
+        engine._is_closed = True
+        if engine._lease._task:
+            engine._lease._task.cancel()
+        await engine._intake.stop()
+        await engine._reservations.close()
+        await engine._pods.close(0.01)
+        await engine._saving.close(0.01)
+        await engine._events.close()
+        await engine._api.close()
+
+    async def take_over(self) -> None:
+        """The next scheduler, without waiting until the lease of a killed one has run out."""
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/hotdesk-scheduler"
+        await self.api.merge(lease, {"spec": {"holderIdentity": ""}})
         self.engine = KubernetesEngine(self.config)
         await self.engine.open()
 

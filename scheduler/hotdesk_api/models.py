@@ -120,6 +120,8 @@ class PodGrant(Wire):
     namespace: str
     labels: dict[str, str]
     annotations: dict[str, str]
+    config_map: str | None = Field(default=None, description="its share of a GPU: a ConfigMap there, to which its variables refer")
+    config_keys: list[str] = Field(default_factory=list, description="variables that are keys of config_map")
     gpus: int = Field(default=0, description="whole ones, from the device plugin")
     cpu_millis: int = 0
     memory_mib: int = 0

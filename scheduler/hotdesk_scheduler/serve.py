@@ -157,6 +157,9 @@ def _kubernetes(settings: Settings) -> Engine:
             kubeconfig=settings.kubeconfig,
             node_patience_s=settings.node_patience_s,
             terms=Terms.lasting(settings.lease_s),
+            reservations=settings.reservation_namespace,
+            reservation_image=settings.reservation_image,
+            reservation_patience_s=settings.reservation_patience_s,
             resolve=_resolved,
         )
     )

@@ -141,6 +141,18 @@ class Settings:
         default=12.0,
         metadata=_about("kubernetes: how long a leader may be silent before another replica takes over", parse=_lease),
     )
+    reservation_namespace: str = field(
+        default="",
+        metadata=_about("kubernetes: where GPUs are set aside for sharing; default: HOTDESK_NAMESPACE-reservations", metavar="NAMESPACE"),
+    )
+    reservation_image: str = field(
+        default="",
+        metadata=_about("kubernetes: what the pods there run, it needs sh; default: docker.io/library/busybox:stable", metavar="IMAGE"),
+    )
+    reservation_patience_s: float = field(
+        default=120.0,
+        metadata=_about("kubernetes: how long setting a GPU aside may take, its image's pull included", parse=_seconds),
+    )
     pod_name: str = field(
         default="",
         metadata=_about("kubernetes: the pod this runs in, in the same namespace; it is marked while it leads", variable="POD_NAME"),

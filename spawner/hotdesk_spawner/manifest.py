@@ -8,12 +8,13 @@ from typing import Any
 
 from hotdesk_api.errors import Invalid
 from hotdesk_api.models import Grant, PodGrant, TolerationSpec, WorkloadSpec
+from kubernetes_asyncio.client import V1ConfigMapKeySelector, V1EnvVar, V1EnvVarSource
 
 GPU = "nvidia.com/gpu"
 SCHEDULER = "hotdesk"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 TYPE_LABELS = ("hotdesk.io/type", "run.ai/type")
-POOL_LABELS = ("hotdesk.io/pool", "runai/node-pool")
+POOL_LABELS = ("hotdesk.io/pool", "runai/node-pool", "kai.scheduler/node-pool")
 CHOICES_OF_NODES = ("node_affinity_required", "pod_affinity_required", "pod_anti_affinity_required")
 _CONTAINER = "notebook"
 
@@ -95,6 +96,7 @@ def place(pod: Any, grant: Grant, *, memory_is_limit: bool) -> None:
     requests, limits = dict(container.resources.requests or {}), dict(container.resources.limits or {})
     _give(requests, limits, marks, memory_is_limit=memory_is_limit)
     container.resources.requests, container.resources.limits = requests, limits
+    container.env = _environment(container.env or [], marks)
 
 
 def _give(requests: dict[str, Any], limits: dict[str, Any], marks: PodGrant, *, memory_is_limit: bool) -> None:
@@ -110,6 +112,18 @@ def _give(requests: dict[str, Any], limits: dict[str, Any], marks: PodGrant, *, 
         limits["cpu"] = f"{cpu}m"
     if memory and (memory_is_limit or int(limits.get("memory", memory * 2**20)) < memory * 2**20):
         limits["memory"] = f"{memory}Mi"
+
+
+def _environment(given: Sequence[Any], marks: PodGrant) -> list[Any]:
+    """What the ConfigMap of its share says it refers to, whatever was given for it."""
+    if marks.config_map is None:
+        return list(given)
+    told = [V1EnvVar(name=name, value_from=_key(marks.config_map, name)) for name in marks.config_keys]
+    return [*(one for one in given if one.name not in marks.config_keys), *told]
+
+
+def _key(config_map: str, name: str) -> V1EnvVarSource:
+    return V1EnvVarSource(config_map_key_ref=V1ConfigMapKeySelector(name=config_map, key=name))
 
 
 def _set(amounts: dict[str, Any], name: str, value: str | None) -> None:

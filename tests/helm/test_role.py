@@ -12,7 +12,7 @@ import pytest
 from cluster.running import Cluster
 from engine_world import NODE, RECLAIMED, eventually
 from helm_chart import LEAST, Json, only, render, why_no_helm
-from hotdesk_scheduler.core.model import Department, GpuRequest, Placement, PodState, Project
+from hotdesk_scheduler.core.model import Department, GpuRequest, Placement, PodState, Project, Share
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
 from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER
@@ -99,6 +99,7 @@ async def _do_everything(world: Kube) -> None:
     await engine.forget(job)
     await _adopt(world)
     await _take_in(world)
+    await _share(world)
     await _forget_what_others_hold(world)
     engine.show_event("id-adopted", "Normal", "Scheduled", "It runs.")
     for _ in range(300):
@@ -148,6 +149,22 @@ async def _take_in(world: Kube) -> None:
             if any("Nothing says how many" in one.get("message", "") for one in found):
                 break
             await asyncio.sleep(0.05)
+
+
+async def _share(world: Kube) -> None:
+    """A GPU of a node with a device plugin: set aside, told, given back."""
+    node = await world.add_node(f"{world.namespace}-n", gpus=1, owner=world.namespace, as_real=True)
+    await eventually(lambda: any(one.name == node for one in world.engine.snapshot().nodes), "the node being known")
+    job = await world.submit("shares", gpu=GpuRequest(millis=500))
+    await world.run(job, placement=Placement(node, shares=(Share("g0", 500),)))
+    await world.stop(job, grace_s=0)
+    await world.until(job, PodState.STOPPED)
+    reserved = f"/api/v1/namespaces/{world.namespace}-reservations/pods"
+    for _ in range(300):
+        if not (await world.api.get(reserved))["items"]:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the reservation stays")
 
 
 async def _forget_what_others_hold(world: Kube) -> None:

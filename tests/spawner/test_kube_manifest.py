@@ -123,3 +123,16 @@ def test_limits_stay_as_configured_unless_less_was_configured_than_granted() -> 
     assert placed(granted(), cpu_limit=2, mem_limit=2**31)["limits"] == {"cpu": 2, "memory": 2**31}
     assert placed(granted(), cpu_limit=0.1, mem_limit=2**20)["limits"] == {"cpu": "500m", "memory": "1024Mi"}
     assert placed(granted(), mem_limit=2**31, memory_is_limit=True)["limits"] == {"memory": "1024Mi"}
+
+
+def test_a_share_is_read_from_its_config_map_whatever_was_configured() -> None:
+    grant = granted(config_map="desk-gpu", config_keys=["GPU_PORTION", "NVIDIA_VISIBLE_DEVICES"])
+    environment = {"NVIDIA_VISIBLE_DEVICES": "all", "LR": "0.1"}
+    pod = make_pod(name="jupyter-alice", cmd=["x"], port=8888, image="i", logger=logging.getLogger(), env=environment)
+    manifest.place(pod, grant, memory_is_limit=False)
+    found = {one.name: one for one in pod.spec.containers[0].env}
+    assert found["LR"].value == "0.1"
+    for name in ("GPU_PORTION", "NVIDIA_VISIBLE_DEVICES"):
+        refers = found[name].value_from.config_map_key_ref
+        assert (found[name].value, refers.name, refers.key) == (None, "desk-gpu", name)
+    assert len(found) == len(pod.spec.containers[0].env)

@@ -34,7 +34,8 @@ class Device:
 class PodDetails:
     """What the engine knows of a pod beyond the core: its devices, the environment of its share, its process, its ports.
 
-    `grant`: how the hub makes a workspace's pod on a cluster. `name`: of a pod that others named.
+    `grant`: how the hub makes a workspace's pod on a cluster. `name`: of a pod that others named. `is_ready`: whether a granted
+    workspace has what it starts with.
     """
 
     devices: tuple[Device, ...] = ()
@@ -45,6 +46,7 @@ class PodDetails:
     error: str = ""
     grant: PodGrant | None = None
     name: str = ""
+    is_ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,8 @@ class Views:
         if pod.state not in (PodState.STARTING, PodState.RUNNING) or workload.phase is not Phase.ACTIVE:
             return None
         details = self._engine.details(workload.id, pod.index)
+        if not details.is_ready:
+            return None
         return Grant(
             node=pod.placement.node,
             environment=dict(details.environment),

@@ -6,17 +6,18 @@ The API server is behind it: what is written there is read back after a restart,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from hotdesk_api.errors import Conflict, NotFound
 from hotdesk_api.models import WorkloadSpec
 
-from hotdesk_scheduler.core.model import HOLDING, Department, Node, Placement, Pod, Project, Resources, Snapshot, Workload
+from hotdesk_scheduler.core.model import HOLDING, Department, Kind, Node, Placement, Pod, Project, Resources, Snapshot, Workload
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import devices
+from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
 from hotdesk_scheduler.engines.kubernetes.observe import Seen
 from hotdesk_scheduler.engines.kubernetes.resources import Held
 from hotdesk_scheduler.engines.kubernetes.watch import Key
@@ -36,6 +37,7 @@ class Entry:
     """One workload: its resource (`version` as last written or read) and the core's value, which may be ahead of what is written.
 
     `members`: pods of others that it is made of, by index; `maker`: what would make them again, as kubectl names it.
+    `broken`: which of the `errors` are of GPUs that broke. `told`: pods of a workspace whose ConfigMap lies ready for the hub's pod.
     """
 
     namespace: str
@@ -45,6 +47,8 @@ class Entry:
     spec: WorkloadSpec
     grants: dict[int, tuple[Held, ...]] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
+    broken: dict[int, str] = field(default_factory=dict)
+    told: set[int] = field(default_factory=set)
     hold: Reason | None = None
     written: object = None
     is_saving: bool = False
@@ -79,7 +83,10 @@ class Entry:
 
 
 class Book:
-    """`changed()` after every change: the version grows and the listeners hear of it."""
+    """`changed()` after every change: the version grows and the listeners hear of it.
+
+    `reservations` and `sharers` go by (node, group of the core); `left` hears when a pod gives up a share.
+    """
 
     def __init__(self, *, version: int) -> None:
         self.entries: dict[str, Entry] = {}
@@ -88,6 +95,9 @@ class Book:
         self.departments: dict[str, Department] = {}
         self.nodes: dict[str, Node] = {}
         self.pods: dict[Key, Seen] = {}
+        self.reservations: dict[Key, Seen] = {}
+        self.sharers: dict[Key, set[tuple[str, int]]] = {}
+        self.left: Callable[[Entry, Pod], None] = lambda entry, pod: None
         self._pods_on: dict[str, set[Key]] = {}
         self._members: dict[str, tuple[str, int]] = {}
         self._granted: dict[str, set[tuple[str, int]]] = {}
@@ -105,6 +115,8 @@ class Book:
     def add(self, entry: Entry) -> None:
         self.entries[entry.workload.id] = entry
         self.keys[entry.key] = entry.workload.id
+        for pod in entry.workload.pods:
+            self._note_shares(entry, None, pod)
 
     def drop(self, workload_id: str) -> Entry | None:
         entry = self.entries.pop(workload_id, None)
@@ -113,6 +125,8 @@ class Book:
             for index in tuple(entry.members):
                 self.leave(entry, index)
             self._stale_nodes.update(pod.placement.node for pod in entry.workload.pods if pod.placement)
+            for pod in entry.workload.pods:
+                self._note_shares(entry, pod, None)
         return entry
 
     def member(self, uid: str) -> tuple[Entry, int] | None:
@@ -135,7 +149,21 @@ class Book:
         for old, new in zip_longest(entry.workload.pods, workload.pods):
             if old is not new:
                 self._stale_nodes.update(pod.placement.node for pod in (old, new) if pod and pod.placement)
+                self._note_shares(entry, old, new)
         entry.workload = workload
+
+    def _note_shares(self, entry: Entry, old: Pod | None, new: Pod | None) -> None:
+        before, after = _shares_of(old), _shares_of(new)
+        if before == after:
+            return
+        one = entry.workload.id, (old or new).index  # type: ignore[union-attr]  # one of them is there
+        for key in before - after:
+            self.sharers.get(key, set()).discard(one)
+        for key in after - before:
+            self.sharers.setdefault(key, set()).add(one)
+            self._stale_nodes.add(key[0])
+        if old is not None and before - after:
+            self.left(entry, old)
 
     def see(self, key: Key, seen: Seen | None) -> None:
         """A pod of whoever's is there, has changed or is gone."""
@@ -143,11 +171,24 @@ class Book:
         if old is not None and old.node:
             self._pods_on.get(old.node, set()).discard(key)
             self._stale_nodes.add(old.node)
+            if old.reservation:
+                self.reservations.pop((old.node, old.reservation.group), None)
         if seen is not None:
             self.pods[key] = seen
             if seen.node:
                 self._pods_on.setdefault(seen.node, set()).add(key)
                 self._stale_nodes.add(seen.node)
+                if seen.reservation:
+                    self.reservations[seen.node, seen.reservation.group] = seen
+
+    def seen_of(self, entry: Entry, pod: Pod) -> Seen | None:
+        """The object of a pod of a workload."""
+        if entry.is_claimed:
+            member = entry.members.get(pod.index)
+            return self.pods.get((entry.namespace, member.name)) if member else None
+        if entry.workload.kind is Kind.WORKSPACE:  # the hub named it
+            return next((seen for seen in self.pods.values() if seen.workload_id == entry.workload.id), None)
+        return self.pods.get((entry.namespace, pod_name(entry.workload, entry.uid, pod)))
 
     def grant(self, entry: Entry, index: int, node: str, held: tuple[Held, ...]) -> None:
         """Remember which devices of a node a pod holds, as long as it does."""
@@ -173,6 +214,11 @@ class Book:
             raise Conflict(f"There is no node {placement.node} any more.", field="placement", value=placement.node)
         return devices.assign(placement, node.gpus, self.held_on(node.name)) if node.simulated else ()
 
+    def is_reserved(self, placement: Placement | None) -> bool:
+        """Whether it has shares of GPUs that are set aside by reservation pods. Nodes that are played have no device plugin."""
+        node = self.nodes.get(placement.node) if placement and placement.shares else None
+        return node is not None and not node.simulated
+
     def recount(self) -> bool:
         """What pods that are not counted as ours hold on each node; whether that is any news."""
         news = False
@@ -188,8 +234,14 @@ class Book:
         self.nodes[node.name] = replace(node, foreign=self._foreign(node.name))
 
     def _foreign(self, node: str) -> Resources:
-        uses = [seen.uses for key in self._pods_on.get(node, ()) if (seen := self.pods[key]).holds and not self._is_counted(seen)]
+        uses = [self._foreign_use(seen) for key in self._pods_on.get(node, ()) if (seen := self.pods[key]).holds]
         return Resources(*(sum(getattr(one, name) for one in uses) for name in ("gpu_millis", "cpu_millis", "memory_mib")))
+
+    def _foreign_use(self, seen: Seen) -> Resources:
+        """Of a reservation pod the GPU is the core's as long as somebody shares it, and everybody else's loss until it is gone."""
+        if seen.reservation and self.sharers.get((seen.node or "", seen.reservation.group)):
+            return replace(seen.uses, gpu_millis=0)
+        return Resources() if self._is_counted(seen) else seen.uses
 
     def _is_counted(self, seen: Seen) -> bool:
         """Whether the core sees its room as taken by the workload it belongs to."""
@@ -241,3 +293,10 @@ class Book:
     def close(self) -> None:
         for queue in self._listeners:
             queue.put_nowait(None)
+
+
+def _shares_of(pod: Pod | None) -> frozenset[Key]:
+    """The shared GPUs it has a part of: (node, group)."""
+    if pod is None or pod.placement is None or not pod.placement.shares or pod.state not in HOLDING:
+        return frozenset()
+    return frozenset((pod.placement.node, share.group) for share in pod.placement.shares)

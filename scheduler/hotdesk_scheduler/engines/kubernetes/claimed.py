@@ -121,12 +121,19 @@ class Claimed:
         project = self._project(seen, claim)
         if isinstance(project, Reason):
             self._refuse(seen, claim, project)
-        elif claim.problem and seen.node is None:  # nothing we could decide would be right
-            self._refuse(seen, claim, Reason(ReasonCode.NODES_EXCLUDED, claim.problem))
+        elif (problem := claim.problem or self._untellable(claim)) and seen.node is None:  # nothing we could decide would be right
+            self._refuse(seen, claim, Reason(ReasonCode.NODES_EXCLUDED, problem))
         elif claim.group is not None:
             self._begin_in_gang(seen, claim, project, claim.group)
         else:
             self._begin_alone(seen, claim, project)
+
+    def _untellable(self, claim: Claim) -> str:
+        """A share of a GPU that a device plugin gives: the pod has to read from somewhere which one it is."""
+        gpu = claim.request.gpu
+        if gpu.whole or gpu.is_none or claim.config_map or any(node.gpus and node.simulated for node in self._book.nodes.values()):
+            return ""
+        return claims.UNTELLABLE
 
     def _project(self, seen: Seen, claim: Claim) -> str | Reason:
         """Whose it is. A project's own namespace speaks for that project alone; anywhere else the pod says it."""

@@ -21,6 +21,12 @@ PROJECTS = ("hotdesk.io/project", "kai.scheduler/queue", "runai/queue")
 ANY_PROJECT = "project"
 """Run:ai's label, but also many others': it counts only where nothing else says whose the pod is."""
 USERS = ("hotdesk.io/user", "user")
+CONFIG_MAPS = ("hotdesk.io/shared-gpu-configmap", "runai/shared-gpu-configmap")
+_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+UNTELLABLE = (
+    f"It asks for a share of a GPU and names no ConfigMap to be told which: let its variable {_DEVICES} refer to a key of one "
+    f"(configMapKeyRef) that Hotdesk makes, or name it by the annotation {CONFIG_MAPS[0]}."
+)
 PRIORITY = "hotdesk.io/priority"
 PREEMPTIBLE = "hotdesk.io/preemptible"
 PREEMPTIBILITY = "kai.scheduler/preemptibility"
@@ -47,6 +53,7 @@ class Claim:
     """What a pod of others asks for. `problem`: why it cannot be placed by us, in a sentence.
 
     `project` is the one it names, by label or annotation `project_by`. `maker`: what would make the pod again, as kubectl names it.
+    `config_map`: from which its environment reads its share of a GPU.
     """
 
     request: PodRequest
@@ -64,6 +71,7 @@ class Claim:
     group: Group | None = None
     maker: str = ""
     maker_uid: str = ""
+    config_map: str = ""
     problem: str = ""
 
 
@@ -96,8 +104,18 @@ def read_claim(item: Json) -> Claim | None:
         group=group,
         maker=f"{owner['kind'].lower()} {owner['name']}" if owner else "",
         maker_uid=str(owner.get("uid", "")),
+        config_map=_config_map(notes, spec),
         problem=wrong or wrong_group or _problem(spec, notes, selector),
     )
+
+
+def _config_map(notes: Json, spec: Json) -> str:
+    """The one it names, or its NVIDIA_VISIBLE_DEVICES refers to."""
+    if named := next((str(notes[name]) for name in CONFIG_MAPS if notes.get(name)), ""):
+        return named
+    variables = [one for container in spec["containers"] for one in container.get("env") or [] if one["name"] == _DEVICES]
+    refers = [(one.get("valueFrom") or {}).get("configMapKeyRef") or {} for one in variables]
+    return next((str(one["name"]) for one in refers if one.get("name")), "")
 
 
 def _class(notes: Json, spec: Json) -> tuple[int, bool, Kind]:

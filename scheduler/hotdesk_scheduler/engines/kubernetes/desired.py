@@ -44,7 +44,7 @@ class Desired:
                 next_step="Choose another name.",
             )
         with objects.told():
-            await objects.add_namespace(self._api, namespace, project.name)
+            await objects.add_project_namespace(self._api, namespace, project.name)
             named = namespace if namespace != self._prefix + project.name else None
             item = await objects.put(self._api, resources.project_object(project, self._namespace, named))
         self._intake.projects.put(item)
@@ -103,7 +103,7 @@ class Desired:
         except ApiError as error:
             if error.status != 404:
                 raise
-        await objects.add_namespace(self._api, namespace, workload.project)
+        await objects.add_project_namespace(self._api, namespace, workload.project)
         return await self._api.create(resources.path("Workload", namespace), body)
 
     async def set_phase(self, workload_id: str, phase: Phase, reason: Reason | None, now: float) -> None:

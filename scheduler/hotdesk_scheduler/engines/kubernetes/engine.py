@@ -33,7 +33,7 @@ from hotdesk_scheduler.core.model import (
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
-from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, objects
+from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, objects, reserving
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.desired import Desired
@@ -41,6 +41,8 @@ from hotdesk_scheduler.engines.kubernetes.events import Events
 from hotdesk_scheduler.engines.kubernetes.intake import Intake, Resolve
 from hotdesk_scheduler.engines.kubernetes.lease import Lease, Terms
 from hotdesk_scheduler.engines.kubernetes.pods import Pods
+from hotdesk_scheduler.engines.kubernetes.reservation import DEFAULT_IMAGE
+from hotdesk_scheduler.engines.kubernetes.reserving import Reservations
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.shares import Shares
 from hotdesk_scheduler.engines.kubernetes.watch import Key
@@ -53,7 +55,8 @@ LEADS_LABEL = "hotdesk.io/leads"
 class KubernetesConfig:
     """`namespace`: where Hotdesk itself is installed, with projects, departments and lease. `prefix` + project: where workloads live.
 
-    `pod`: the one this process runs in, if it does. `resolve` says what a Workload comes to that somebody wrote by hand (service/specs.py).
+    `pod`: the one this process runs in, if it does. `reservations`: where GPUs are set aside for sharing; default: NAMESPACE-reservations.
+    `resolve` says what a Workload comes to that somebody wrote by hand (service/specs.py).
     """
 
     namespace: str = "hotdesk"
@@ -64,6 +67,14 @@ class KubernetesConfig:
     terms: Terms = field(default_factory=Terms)
     node_patience_s: float = 60.0
     resolve: Resolve | None = None
+    reservations: str = ""
+    reservation_image: str = DEFAULT_IMAGE
+    reservation_patience_s: float = 120.0
+
+    @property
+    def reserving(self) -> reserving.Terms:
+        namespace = self.reservations or f"{self.namespace}-reservations"
+        return reserving.Terms(namespace, self.reservation_image or DEFAULT_IMAGE, self.reservation_patience_s)
 
 
 class KubernetesEngine:
@@ -89,7 +100,10 @@ class KubernetesEngine:
             await self._take_lease()
             self._api.may_write = self._lease.holds
             self._saving = Saving(self._api, note=self._note, is_over=self._is_over)
-            self._pods = Pods(self._api, self._book, self._saving, variables=self._shares.variables, is_over=self._is_over)
+            self._reservations = Reservations(self._api, self._book, self.config.reserving, is_over=self._is_over)
+            self._pods = Pods(
+                self._api, self._book, self._saving, shares=self._shares, reservations=self._reservations, is_over=self._is_over
+            )
             self._intake = self._opening = Intake(
                 self._api,
                 self._book,
@@ -136,6 +150,7 @@ class KubernetesEngine:
         await self._events.close()
         await self._intake.stop()
         within_s = 0.0 if self._lease.lost.is_set() else CLOSE_S  # what is under way may not arrive late
+        await self._reservations.close()
         await self._pods.close(within_s)
         await self._saving.close(within_s)
         self._is_closed = True
@@ -244,22 +259,17 @@ class KubernetesEngine:
         if pod.state is not PodState.PENDING:
             return
         held = self._book.would_give(placement)
-        if placement.shares and not held:
-            raise Conflict(
-                f"Shares of the GPUs of {placement.node} cannot be given out: that needs reservation pods, which there are not yet.",
-                field="placement",
-                value=placement.node,
-                next_step="Ask for whole GPUs.",
-            )
         if held:
             self._book.grant(entry, index, placement.node, held)
         entry.errors.pop(index, None)
+        entry.broken.pop(index, None)
         entry.hold = None
         workload = replace(entry.workload, lost_node=False)
         self._put(
             entry, transitions.with_pod(workload, transitions.started(pod, placement, now), now), Change("updated", workload_id, index)
         )
         if workload.kind is Kind.WORKSPACE:
+            self._pods.prepare(entry, index)
             await self._saving.now(entry)
         else:
             self._pods.bring_up(entry, index)

@@ -14,13 +14,14 @@ from hotdesk_scheduler.core.model import HOLDING, Department, Node, Phase, Proje
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import acceptance, check, objects, resources
+from hotdesk_scheduler.engines.kubernetes import acceptance, check, objects, reservation, resources
 from hotdesk_scheduler.engines.kubernetes.acceptance import Acceptance
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.claimed import Claimed
 from hotdesk_scheduler.engines.kubernetes.claims import read_claim
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
+from hotdesk_scheduler.engines.kubernetes.health import Health
 from hotdesk_scheduler.engines.kubernetes.lost_nodes import LostNodes
 from hotdesk_scheduler.engines.kubernetes.marks import Marks
 from hotdesk_scheduler.engines.kubernetes.nodes import read_node
@@ -66,6 +67,7 @@ class Intake:
         self.book = book
         self._api = api
         self._saving = saving
+        self._reservations = pods.reservations
         self._namespace = namespace
         self._prefix = prefix
         self._resolve = resolve
@@ -78,6 +80,7 @@ class Intake:
         self._marks = Marks(api, is_over)
         self._teams: dict[str, Json] = {}
         self.claimed = Claimed(api, book, owner_of=self.owner_of, explain=saving.soon, discard=pods.discard)
+        self._health = Health(book, saving)
         here = resources.path
         self.projects: Informer[tuple[Project, str]] = Informer(api, here("Project", namespace), self._read_project, self._project)
         self.departments: Informer[Department] = Informer(api, here("Department", namespace), self._read_department, self._department)
@@ -100,6 +103,8 @@ class Intake:
         for entry in tuple(self.book.entries.values()):
             self._sightings.adopt(entry, groups.get(entry.workload.id, ()))
         self.claimed.look_again()
+        self._reservations.begin()
+        self._health.begin()
         self._look_for_lost_nodes()
         self._judge_teams()
 
@@ -200,7 +205,7 @@ class Intake:
                 await self.workloads.again()
                 self.claimed.look_again()
             try:
-                await until_it_works(lambda: objects.add_namespace(self._api, namespace, project), gives_up=lambda: False)
+                await until_it_works(lambda: objects.add_project_namespace(self._api, namespace, project), gives_up=lambda: False)
             except ApiError as error:
                 log.error("namespace.refused namespace=%s error=%s", namespace, error)
 
@@ -339,12 +344,21 @@ class Intake:
     # pods
 
     def _read_pod(self, item: Json) -> Seen:
-        seen = self._sightings.named(read_pod(item))
+        seen = read_pod(item)
+        if seen.namespace == self._reservations.terms.namespace:
+            return replace(seen, workload_id=None, reservation=reservation.read(item))
+        seen = self._sightings.named(seen)
         return seen if seen.workload_id else replace(seen, claim=read_claim(item))
 
     def _pod(self, key: Key, new: Seen | None, old: Seen | None) -> None:
         self.book.see(key, new)
         one = new or old
+        if new is not None and (new.broken or (old is not None and old.broken)):
+            self._health.look(new)
+        if one is not None and one.reservation is not None:
+            self._reservations.news(new, old)
+            self.book.changed(Change("node"))
+            return
         if one is not None and one.claim is not None:
             if not self._is_adopting:
                 self.claimed.look(new, old)

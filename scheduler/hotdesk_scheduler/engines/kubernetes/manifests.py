@@ -14,6 +14,8 @@ from hotdesk_scheduler.core.model import Placement, Pod, Share, Workload
 from hotdesk_scheduler.engines.base import Device
 from hotdesk_scheduler.engines.kubernetes.codec import Json, encode, members, time_out
 from hotdesk_scheduler.engines.kubernetes.observe import ATTEMPT_LABEL, GPU, INDEX_LABEL, PLACEMENT, SCHEDULER, STARTED_AT
+from hotdesk_scheduler.engines.kubernetes.observe import RESERVED as RESERVED_GPUS
+from hotdesk_scheduler.engines.kubernetes.reservation import Told, reserved_out
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION, GROUP, ID_LABEL, MANAGED, PROJECT_LABEL, Held
 
 PROGRAM_DIR = "/hotdesk/program"
@@ -22,6 +24,7 @@ RESERVED = frozenset(
     {
         *("JOB_NAME", "JOB_UUID", "POD_INDEX", "NODE_NAME", "RUNAI_NUM_OF_GPUS", "RUNAI_PROJECT", "RUNAI_JOB_NAME", "GPU_PORTION"),
         *("RUNAI_GPU_MEMORY_LIMIT", "HOTDESK_GPU_MEMORY_MIB", "HOTDESK_TIER", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        "CUDA_DEVICE_ORDER",
         *("HOTDESK_REPORT_TOKEN", "HOTDESK_API_URL"),
     }
 )
@@ -42,8 +45,12 @@ def pod_object(
     namespace: str,
     variables: Mapping[str, str],
     program: str | None = None,
+    told: Told | None = None,
 ) -> Json:
-    """`pod` has its placement; `variables` are ours, `spec.environment` comes on top. `program`: the ConfigMap that holds the source."""
+    """`pod` has its placement; `variables` are ours, `spec.environment` comes on top. `program`: the ConfigMap that holds the source.
+
+    `told`: its share of GPUs of a real node.
+    """
     assert pod.placement is not None
     return {
         "apiVersion": "v1",
@@ -56,6 +63,7 @@ def pod_object(
                 **spec.annotations,
                 PLACEMENT: placement_out(pod.placement),
                 STARTED_AT: time_out(pod.started_at or 0.0),
+                **reserved_note(told),
             },
             "ownerReferences": [owner(workload, uid)],
         },
@@ -65,7 +73,7 @@ def pod_object(
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "tolerations": [encode(one) for one in workload.tolerations],
-            "containers": [_container(workload, spec, pod, variables, program)],
+            "containers": [_container(spec, pod, variables, program=program, told=told)],
             "volumes": _volumes(spec, program),
         },
     }
@@ -76,13 +84,24 @@ def owner(workload: Workload, uid: str) -> Json:
     return {**found, "controller": True, "blockOwnerDeletion": False}
 
 
-def grant(workload: Workload, pod: Pod, namespace: str) -> PodGrant:
+def config_map_name(workload: Workload, uid: str, pod: Pod) -> str:
+    """Of the one that tells a pod its share."""
+    return f"{pod_name(workload, uid, pod)}-gpu"
+
+
+def reserved_note(told: Told | None) -> dict[str, str]:
+    return {RESERVED_GPUS: reserved_out(told.reserved)} if told else {}
+
+
+def grant(workload: Workload, pod: Pod, namespace: str, told: Told | None = None) -> PodGrant:
     """For a workspace, whose pod the hub makes: what makes it count as this workload's."""
     assert pod.placement is not None
     return PodGrant(
         namespace=namespace,
         labels=_marks(workload, pod),
-        annotations={PLACEMENT: placement_out(pod.placement), STARTED_AT: time_out(pod.started_at or 0.0)},
+        annotations={PLACEMENT: placement_out(pod.placement), STARTED_AT: time_out(pod.started_at or 0.0), **reserved_note(told)},
+        config_map=told.config_map if told else None,
+        config_keys=sorted(told.data) if told else [],
         gpus=pod.placement.whole,
         cpu_millis=pod.request.cpu_millis,
         memory_mib=pod.request.memory_mib,
@@ -103,7 +122,7 @@ def _marks(workload: Workload, pod: Pod) -> dict[str, str]:
     }
 
 
-def _container(workload: Workload, spec: WorkloadSpec, pod: Pod, variables: Mapping[str, str], program: str | None) -> Json:
+def _container(spec: WorkloadSpec, pod: Pod, variables: Mapping[str, str], *, program: str | None, told: Told | None) -> Json:
     command, args = list(spec.command), list(spec.args)
     if program is not None:
         command = [*(command or ["python3", "-u"]), f"{PROGRAM_DIR}/program"]
@@ -114,7 +133,7 @@ def _container(workload: Workload, spec: WorkloadSpec, pod: Pod, variables: Mapp
         "name": "main",
         "image": spec.image,
         "imagePullPolicy": spec.image_pull_policy,
-        "env": [{"name": name, "value": value} for name, value in layered(variables, spec.environment).items()],
+        "env": _environment(layered(variables, spec.environment), spec, told),
         "resources": _resources(pod, spec),
         "securityContext": {"allowPrivilegeEscalation": False},
         **({"command": command} if command else {}),
@@ -124,6 +143,18 @@ def _container(workload: Workload, spec: WorkloadSpec, pod: Pod, variables: Mapp
     }
     if spec.ports:
         found["ports"] = [{"containerPort": port.container} for port in spec.ports]
+    return found
+
+
+def _environment(variables: Mapping[str, str], spec: WorkloadSpec, told: Told | None) -> list[Json]:
+    """What its ConfigMap says it refers to, but for what the user may choose and has chosen."""
+    found: list[Json] = []
+    told_of = told.data if told else {}
+    for name in {**variables, **told_of}:
+        if told is not None and name in told_of and (name in RESERVED or name not in spec.environment):
+            found.append({"name": name, "valueFrom": {"configMapKeyRef": {"name": told.config_map, "key": name}}})
+        else:
+            found.append({"name": name, "value": variables[name]})
     return found
 
 

@@ -1,6 +1,7 @@
 """What a Node object says: GPUs, room, labels, taints, whether it is there. Pure.
 
-Nodes that kwok plays run nothing: they are shown as simulated. GPU names and sizes are the labels of NVIDIA's feature discovery.
+Nodes that kwok plays run nothing: they are shown as simulated, unless their annotation `hotdesk.io/simulated` says something else.
+GPU names and sizes are the labels of NVIDIA's feature discovery.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ TYPE_LABELS = ("hotdesk.io/type", "run.ai/type")
 POOL_LABELS = ("hotdesk.io/pool", "runai/node-pool", "kai.scheduler/node-pool")
 _MODEL, _MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
 _PLAYED = "kwok.x-k8s.io/node"
+_SIMULATED = "hotdesk.io/simulated"
 _CORDONED = "node.kubernetes.io/unschedulable"
 
 
@@ -37,8 +39,12 @@ def read_node(item: Json) -> Node:
         taints=_taints(spec),
         max_pods=int(amount(there["pods"])) if "pods" in there else None,
         ready=conditions.get("Ready") == "True",
-        simulated=_PLAYED in (meta.get("annotations") or {}),
+        simulated=_is_simulated(meta.get("annotations") or {}),
     )
+
+
+def _is_simulated(notes: Json) -> bool:
+    return bool(notes[_SIMULATED] == "true" if _SIMULATED in notes else _PLAYED in notes)
 
 
 def _taints(spec: Json) -> tuple[Taint, ...]:

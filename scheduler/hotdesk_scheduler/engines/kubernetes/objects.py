@@ -45,9 +45,9 @@ async def check_definitions(api: Api) -> None:
         )
 
 
-async def add_namespace(api: Api, name: str, project: str) -> None:
+async def add_namespace(api: Api, name: str, labels: dict[str, str]) -> None:
     """One that is there is taken as it is. Returns when pods can be made there: they need its default service account."""
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {**MANAGED, PROJECT_LABEL: project}}}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     try:
         await api.create("/api/v1/namespaces", body)
     except ApiError as error:
@@ -59,6 +59,10 @@ async def add_namespace(api: Api, name: str, project: str) -> None:
             return
         await asyncio.sleep(0.05)
     raise ApiError(0, "NoServiceAccount", f"namespace {name} was made but got no default service account within 5 s")
+
+
+async def add_project_namespace(api: Api, name: str, project: str) -> None:
+    await add_namespace(api, name, {**MANAGED, PROJECT_LABEL: project})
 
 
 async def _has_account(api: Api, namespace: str) -> bool:

@@ -13,6 +13,7 @@ from hotdesk_scheduler.core.model import Resources
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
 from hotdesk_scheduler.engines.kubernetes.quantity import amount, cpu_millis, memory_mib
+from hotdesk_scheduler.engines.kubernetes.reservation import Reservation, Reserved, reserved_in
 from hotdesk_scheduler.engines.kubernetes.resources import ID_LABEL
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ INDEX_LABEL = "hotdesk.io/pod-index"
 ATTEMPT_LABEL = "hotdesk.io/attempt"
 PLACEMENT = "hotdesk.io/placement"
 STARTED_AT = "hotdesk.io/started-at"
+RESERVED = "hotdesk.io/reserved-gpus"
 GPU = "nvidia.com/gpu"
 SCHEDULER = "hotdesk"
 OOM = "OOMKilled"
@@ -47,7 +49,8 @@ class Life(StrEnum):
 class Seen:
     """A pod as last seen. `workload_id` is None for pods we did not make; `claim` is what such a pod asks us to place.
 
-    `why`: what is wrong, or how it ended.
+    `why`: what is wrong, or how it ended. `reserved`: the shared GPUs it was told of; `reservation`: the one it stands for itself.
+    `broken`: devices of its own that its kubelet calls unhealthy.
     """
 
     name: str
@@ -67,6 +70,9 @@ class Seen:
     why: Reason | None = None
     gated: bool = False
     claim: Claim | None = None
+    reserved: tuple[Reserved, ...] = ()
+    reservation: Reservation | None = None
+    broken: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -97,7 +103,16 @@ def read_pod(item: Json) -> Seen:
         exit_code=exit_code,
         why=why,
         gated=bool(spec.get("schedulingGates")),
+        reserved=reserved_in(notes.get(RESERVED)),
+        broken=_broken(status),
     )
+
+
+def _broken(status: Json) -> tuple[str, ...]:
+    """Kubelets from 1.36 on say how the devices of a container are."""
+    told = [found for one in status.get("containerStatuses") or [] for found in one.get("allocatedResourcesStatus") or []]
+    gpus = [device for found in told if found.get("name") == GPU for device in found.get("resources") or []]
+    return tuple(sorted(device["resourceID"] for device in gpus if device.get("health") == "Unhealthy"))
 
 
 def _is_number(text: str | None) -> bool:

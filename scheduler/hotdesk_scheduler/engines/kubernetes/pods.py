@@ -6,33 +6,44 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
-from hotdesk_scheduler.core.model import HOLDING, Pod, PodState, Workload
+from hotdesk_scheduler.core.model import HOLDING, Kind, Pod, PodState, Workload
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import manifests, progress
+from hotdesk_scheduler.engines.kubernetes import manifests, progress, reservation
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.claims import UNTELLABLE
 from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
 from hotdesk_scheduler.engines.kubernetes.observe import PLACEMENT, Seen, read_pod
+from hotdesk_scheduler.engines.kubernetes.reservation import Told
+from hotdesk_scheduler.engines.kubernetes.reserving import NotReservedError, Reservations
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
+from hotdesk_scheduler.engines.kubernetes.shares import Shares
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 24
-Variables = Callable[[Entry, Pod], Mapping[str, str]]
+TAKEN_AWAY_GRACE_S = 2.0
+CLAIMED_PAUSE_S = 10.0
 
 
 class Pods:
     """Works in the background, pod by pod in order; `book` is ahead of the API server by what is under way here."""
 
-    def __init__(self, api: Api, book: Book, saving: Saving, *, variables: Variables, is_over: Callable[[], bool]) -> None:
+    def __init__(
+        self, api: Api, book: Book, saving: Saving, *, shares: Shares, reservations: Reservations, is_over: Callable[[], bool]
+    ) -> None:
+        self.reservations = reservations
+        reservations.give_up = self.give_up
         self._api = api
         self._book = book
         self._saving = saving
-        self._variables = variables
+        self._shares = shares
         self._is_over = is_over
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,17 +82,35 @@ class Pods:
             return
         async with entry.turn(index):
             try:
-                made = await until_it_works(lambda: self._make(entry, index), gives_up=is_over)
-                if made is None:
+                reserved = await self.reservations.hold(entry.pod(index).placement, is_over)
+                if reserved is None:
+                    return
+                told = self._shares.told(entry, entry.pod(index), reserved)
+                made = await until_it_works(lambda: self._make(entry, index, told), gives_up=is_over)
+                if made is None or not await self._tell(entry, index, made, told, is_over):
                     return
                 await until_it_works(lambda: self._bind(entry, index, made), gives_up=is_over)
+            except NotReservedError as error:
+                self._failed(entry, index, attempt, str(error))
+                return
             except ApiError as error:
-                self._refused(entry, index, attempt, error)
+                self._failed(entry, index, attempt, f"The API server refused its pod: {error.message}")
                 return
         if attempt >= 2:
             self._discard_attempt(entry, index, attempt - 2)
 
-    async def _make(self, entry: Entry, index: int) -> Json:
+    async def _tell(self, entry: Entry, index: int, made: Json, told: Told | None, is_over: Callable[[], bool]) -> bool:
+        """Its share, before it is bound. False if it was made for a GPU that is not held any more, or is not wanted."""
+        if told is None:
+            return True
+        if read_pod(made).reserved != told.reserved:
+            self.give_up(entry, index, "Its pod was made for a shared GPU that is not held for it any more; it starts again.")
+            return False
+        owner = reservation.pod_owner(made)
+        await until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
+        return not is_over()
+
+    async def _make(self, entry: Entry, index: int, told: Told | None) -> Json:
         """The pod, made now or before. What is there already says where it is."""
         pod = entry.pod(index)
         program = f"{entry.workload.name}-program" if entry.spec.program is not None else None
@@ -91,8 +120,9 @@ class Pods:
             pod,
             uid=entry.uid,
             namespace=entry.namespace,
-            variables=self._variables(entry, pod),
+            variables=self._shares.variables(entry, pod),
             program=program,
+            told=told,
         )
         path = f"/api/v1/namespaces/{entry.namespace}/pods"
         async with self._gate:
@@ -138,31 +168,91 @@ class Pods:
         def is_over() -> bool:
             return self._is_over() or entry.members.get(index) is not member or entry.pod(index).state is not PodState.STARTING
 
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": member.name, "uid": member.uid, "annotations": {PLACEMENT: manifests.placement_out(pod.placement)}},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
-        }
+        notes = {PLACEMENT: manifests.placement_out(pod.placement)}
         path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/binding"
         try:
-            async with entry.turn(index), self._gate:
-                await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
+            async with entry.turn(index):
+                if self._book.is_reserved(pod.placement) and not self._shares.config_map(entry, pod):
+                    raise NotReservedError(UNTELLABLE)
+                reserved = await self.reservations.hold(pod.placement, is_over)
+                if reserved is None:
+                    return
+                if (told := self._shares.told(entry, pod, reserved)) is not None:
+                    notes |= manifests.reserved_note(told)
+                    owner = {"apiVersion": "v1", "kind": "Pod", "name": member.name, "uid": member.uid}
+                    await until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
+                body = {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": {"name": member.name, "uid": member.uid, "annotations": notes},
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
+                }
+                async with self._gate:
+                    await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
+        except NotReservedError as error:
+            await asyncio.sleep(CLAIMED_PAUSE_S)  # nothing counts its failures
+            self._waits_again(entry, index, str(error), is_over)
         except ApiError as error:
-            if not is_over() and error.status not in (404, 409):
-                sentence = f"It could not be bound: {error.message}"
-                waits = Pod(index, pod.request)
-                self._book.put(entry, transitions.with_pod(entry.workload, waits, time.time()))
-                self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
+            if error.status not in (404, 409):
+                self._waits_again(entry, index, f"It could not be bound: {error.message}", is_over)
 
-    def _refused(self, entry: Entry, index: int, attempt: int, error: ApiError) -> None:
+    def _waits_again(self, entry: Entry, index: int, sentence: str, is_over: Callable[[], bool]) -> None:
+        if not is_over():
+            waits = Pod(index, entry.pod(index).request)
+            self._book.put(entry, transitions.with_pod(entry.workload, waits, time.time()))
+            self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
+
+    def _failed(self, entry: Entry, index: int, attempt: int, sentence: str) -> None:
         pod, now = entry.pod(index), time.time()
         if pod.attempt != attempt or pod.state is not PodState.STARTING:
             return
-        sentence = f"The API server refused its pod: {error.message}"
         self._book.put(entry, transitions.ended(entry.workload, progress.refused(pod, sentence, now), now))
         self._saving.soon(entry)
         self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
+
+    # a workspace's pod, which the hub makes
+
+    def prepare(self, entry: Entry, index: int) -> None:
+        """What it needs before its grant is shown. Said again after a restart."""
+        if self._book.is_reserved(entry.pod(index).placement):
+            self._later(self._prepare(entry, index, entry.pod(index).attempt))
+        else:
+            entry.told.add(index)
+
+    async def _prepare(self, entry: Entry, index: int, attempt: int) -> None:
+        def is_over() -> bool:
+            pod = entry.pod(index)
+            return self._is_over() or pod.attempt != attempt or pod.state not in (PodState.STARTING, PodState.RUNNING)
+
+        try:
+            reserved = await self.reservations.hold(entry.pod(index).placement, is_over)
+            if reserved is None or (told := self._shares.told(entry, entry.pod(index), reserved)) is None:
+                return
+            owner = manifests.owner(entry.workload, entry.uid)
+            await until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
+        except NotReservedError as error:
+            self._failed(entry, index, attempt, str(error))
+            return
+        except ApiError as error:
+            self._failed(entry, index, attempt, f"The API server refused the ConfigMap of its share: {error.message}")
+            return
+        if not is_over():
+            entry.told.add(index)
+            self._book.put(entry, replace(entry.workload))  # for whoever looks at it only when it is another one
+            self._book.changed(Change("updated", entry.workload.id, index))
+
+    def give_up(self, entry: Entry, index: int, sentence: str) -> None:
+        """It lost what it needs to others. It waits again, uncounted; a workspace's end is asked for at the hub."""
+        pod, now = entry.pod(index), time.time()
+        if pod.state not in (PodState.STARTING, PodState.RUNNING):
+            return
+        why = Reason(ReasonCode.PROCESS_LOST, sentence)
+        stopped = replace(pod, state=PodState.RELEASING, release_deadline=now + TAKEN_AWAY_GRACE_S, stop_reason=why)
+        self._book.put(entry, transitions.with_pod(entry.workload, stopped, now))
+        self._saving.soon(entry)
+        self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
+        if entry.workload.kind is not Kind.WORKSPACE:
+            self.take_down(entry, index, TAKEN_AWAY_GRACE_S)
 
     # down
 

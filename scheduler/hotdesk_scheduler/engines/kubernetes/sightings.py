@@ -60,6 +60,8 @@ class Sightings:
         """News of a pod of ours."""
         one = new or old
         assert one is not None
+        if new is not None and new.reserved and old is None:
+            self._pods.reservations.look_at(manifests.placement_in(new.placement))
         entry = self._book.entries.get(one.workload_id or "")
         if entry is None or entry.namespace != one.namespace or entry.workload.kind is Kind.WORKSPACE:
             return  # of a workspace's pod the hub tells; here it only counts as the workspace's
@@ -113,17 +115,12 @@ class Sightings:
         now = time.time()
         for entry in tuple(self._book.entries.values()):
             for pod in [pod for pod in entry.workload.pods if not entry.is_claimed and _is_on(pod, node)]:
-                seen = self._seen(entry, pod)
+                seen = self._book.seen_of(entry, pod)
                 lost = progress.lost_with_node(pod, now)
                 self._book.put(entry, transitions.ended(replace(entry.workload, lost_node=True), lost, now))
                 self._told(entry, lost, f"Node {node} was lost, and pod {pod.index} with it.")
                 if seen is not None:
                     self._pods.discard(seen)
-
-    def _seen(self, entry: Entry, pod: Pod) -> Seen | None:
-        if entry.workload.kind is Kind.WORKSPACE:  # the hub named it
-            return next((seen for seen in self._book.pods.values() if seen.workload_id == entry.workload.id), None)
-        return self._book.pods.get((entry.namespace, manifests.pod_name(entry.workload, entry.uid, pod)))
 
     # pods that nobody counts
 
@@ -160,6 +157,9 @@ class Sightings:
     def adopt(self, entry: Entry, pods: Iterable[Seen]) -> None:
         """A pod that is there was started, whatever is recorded; one that is recorded as running and is not there has ended."""
         if entry.workload.kind is Kind.WORKSPACE:
+            for pod in entry.workload.pods:
+                if pod.state in (PodState.STARTING, PodState.RUNNING):
+                    self._pods.prepare(entry, pod.index)
             return
         latest: dict[int, Seen] = {}
         for seen in sorted((seen for seen in pods if seen.namespace == entry.namespace), key=lambda seen: seen.attempt):

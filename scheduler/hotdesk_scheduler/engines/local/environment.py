@@ -15,6 +15,7 @@ from hotdesk_api.units import format_gpus
 
 from hotdesk_scheduler.core.model import WHOLE_GPU, Workload
 from hotdesk_scheduler.engines.base import Device
+from hotdesk_scheduler.engines.cooperative import caps
 from hotdesk_scheduler.engines.local.runs import Run, limit_mib
 
 USUAL_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -98,18 +99,6 @@ def share(run: Run, devices: Sequence[Device]) -> dict[str, str]:
         ),
     }
     return variables if run.millis_of(devices[0].index) >= WHOLE_GPU else {**variables, **caps(limits[0], devices[0].memory_mib)}
-
-
-def caps(limit: int, memory_mib: int) -> dict[str, str]:
-    """Cooperative limits of frameworks that read them from the environment, and refuse nothing where they are unknown."""
-    fraction = f"{limit * 100 // memory_mib / 100:.2f}"
-    return {
-        "XLA_CLIENT_MEM_FRACTION": fraction,
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": fraction,
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "CUPY_GPU_MEMORY_LIMIT": str(limit * 2**20),
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-    }
 
 
 def ports(run: Run) -> dict[str, str]:

@@ -1,0 +1,252 @@
+"""GPUs of real nodes set aside for sharing: who needs one waits for its reservation pod, the last one out removes it.
+
+Level-triggered: whatever happens, one shared GPU is looked at again, and the book says whether somebody uses it. So a scheduler may end
+at any step: the next one finds the reservation pods, the pods that were told of them, and looks at all of them once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from hotdesk_scheduler.core.model import Kind, Placement, Pod, PodState
+from hotdesk_scheduler.engines.kubernetes import manifests, objects, reservation
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
+from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
+from hotdesk_scheduler.engines.kubernetes.reservation import Key, Reserved, Told
+from hotdesk_scheduler.engines.kubernetes.resources import MANAGED
+
+log = logging.getLogger(__name__)
+
+TRIES = 3
+LOOK_EVERY_S = 0.5
+_ENDED = (Life.SUCCEEDED, Life.FAILED, Life.FADED)
+
+
+class NotReservedError(Exception):
+    """No GPU could be set aside: a sentence for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Where reservation pods live, what they run, and how long their node may take to give them a GPU (its image's pull included)."""
+
+    namespace: str
+    image: str = reservation.DEFAULT_IMAGE
+    patience_s: float = 120.0
+
+
+class Reservations:
+    """`give_up(entry, index, sentence)` ends a pod whose shared GPU is not held for it any more."""
+
+    def __init__(self, api: Api, book: Book, terms: Terms, *, is_over: Callable[[], bool]) -> None:
+        self.terms = terms
+        self.give_up: Callable[[Entry, int, str], None] = lambda entry, index, sentence: None
+        self._api = api
+        self._book = book
+        self._is_over = is_over
+        self._has_begun = False
+        self._has_namespace = False
+        self._due: set[Key] = set()
+        self._removing: set[str] = set()
+        self._waiting: dict[Key, set[asyncio.Event]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        book.left = self._left
+
+    def begin(self) -> None:
+        """Everything that runs is known: from now on what nobody uses is removed."""
+        self._has_begun = True
+        for key in {*self._book.reservations, *self._book.sharers}:
+            self.look(key)
+
+    async def close(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # setting aside
+
+    async def hold(self, placement: Placement | None, gives_up: Callable[[], bool]) -> tuple[Reserved, ...] | None:
+        """A device for each share, in order; () if none is needed, None if it was given up. Raises NotReservedError."""
+        if placement is None or not self._book.is_reserved(placement):
+            return ()
+        held: list[Reserved] = []
+        for share in placement.shares:
+            one = await self._hold((placement.node, share.group), gives_up)
+            if one is None:
+                return None
+            held.append(one)
+        return tuple(held)
+
+    async def _hold(self, key: Key, gives_up: Callable[[], bool]) -> Reserved | None:
+        loop = asyncio.get_running_loop()
+        give_up_at, tries, trouble = loop.time() + self.terms.patience_s, 0, ""
+        while not gives_up():
+            seen = self._book.reservations.get(key)
+            if (held := self._held(seen)) is not None:
+                return held
+            trouble = _trouble(seen) or trouble
+            has_ended = seen is not None and seen.life in _ENDED
+            if loop.time() > give_up_at or (has_ended and tries >= TRIES):
+                raise self._not_reserved(key, trouble)
+            if seen is None and tries < TRIES:
+                tries += await self._make(key)
+            elif seen is not None and has_ended:
+                await self._remove(seen)
+            await self._news_of(key)
+        return None
+
+    def _held(self, seen: Seen | None) -> Reserved | None:
+        if seen is None or seen.reservation is None or seen.leaving or seen.life is not Life.RUNNING or seen.uid in self._removing:
+            return None
+        return Reserved(seen.uid, seen.reservation.device) if seen.reservation.device else None
+
+    async def _make(self, key: Key) -> bool:
+        """Whether it was not there. Raises NotReservedError if the API server will not have it."""
+        space = self.terms.namespace
+        try:
+            if not self._has_namespace:
+                await objects.add_namespace(self._api, space, {**MANAGED, **reservation.RESTRICTED})
+                self._has_namespace = True
+            await self._api.create(
+                f"/api/v1/namespaces/{space}/pods", reservation.pod_object(*key, namespace=space, image=self.terms.image)
+            )
+        except ApiError as error:
+            if error.reason == "AlreadyExists" or error.is_passing:
+                return False
+            if error.status == 404:  # somebody removed the namespace
+                self._has_namespace = False
+                return True
+            raise self._not_reserved(key, f"the API server refused its reservation pod: {error.message}") from error
+        return True
+
+    async def _news_of(self, key: Key) -> None:
+        event = asyncio.Event()
+        self._waiting.setdefault(key, set()).add(event)
+        try:
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting[key].discard(event)
+
+    def _not_reserved(self, key: Key, trouble: str) -> NotReservedError:
+        said = trouble or "it did not say which GPU it was given"
+        where = f"kubectl get events -n {self.terms.namespace}"
+        return NotReservedError(
+            f"No GPU of {key[0]} could be set aside for sharing: {said.rstrip('.')}. "
+            f"An admin sees more with `{where}`; whole GPUs need no reservation."
+        )
+
+    # telling
+
+    async def tell(self, entry: Entry, told: Told, owner: Json) -> None:
+        """The ConfigMap that the pod's environment refers to; one of an earlier scheduler gives way. Raises ApiError."""
+        path = f"/api/v1/namespaces/{entry.namespace}/configmaps"
+        body = reservation.config_map(told, entry.namespace, owner)
+        try:
+            await self._api.create(path, body)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            await self._api.delete(f"{path}/{told.config_map}")
+            await self._api.create(path, body)
+
+    async def _untell(self, entry: Entry, pod: Pod) -> None:
+        name = manifests.config_map_name(entry.workload, entry.uid, pod)
+        try:
+            path = f"/api/v1/namespaces/{entry.namespace}/configmaps/{name}"
+            await until_it_works(lambda: self._api.delete(path), gives_up=self._is_over)
+        except ApiError as error:
+            log.error("configmap.not_deleted name=%s/%s error=%s", entry.namespace, name, error)
+
+    # letting go
+
+    def news(self, new: Seen | None, old: Seen | None) -> None:
+        """Of a reservation pod."""
+        for seen in (old, new):
+            if seen is not None and seen.reservation is not None and seen.node:
+                key = seen.node, seen.reservation.group
+                for event in self._waiting.get(key, ()):
+                    event.set()
+                self.look(key)
+        if new is None and old is not None:
+            self._removing.discard(old.uid)
+
+    def look(self, key: Key) -> None:
+        if self._has_begun and key not in self._due and not self._is_over():
+            self._due.add(key)
+            self._later(self._look(key))
+
+    def look_at(self, placement: Placement | None) -> None:
+        for share in placement.shares if placement else ():
+            self.look((placement.node, share.group))  # type: ignore[union-attr]  # it has shares
+
+    def _left(self, entry: Entry, pod: Pod) -> None:
+        """A pod of ours does not share any more."""
+        if self._book.is_reserved(pod.placement) and not entry.is_claimed and not self._is_over():
+            entry.told.discard(pod.index)
+            self._later(self._untell(entry, pod))
+        self.look_at(pod.placement)
+
+    async def _look(self, key: Key) -> None:
+        self._due.discard(key)
+        seen = self._book.reservations.get(key)
+        if self._book.sharers.get(key):
+            self._check(key, self._held(seen))
+        elif seen is not None and not seen.leaving:
+            await self._remove(seen)
+
+    async def _remove(self, seen: Seen) -> None:
+        """Marked before it is asked for, so that nobody counts on it meanwhile. A dead node would never say that it is gone."""
+        if seen.uid in self._removing:
+            return
+        self._removing.add(seen.uid)
+        node = self._book.nodes.get(seen.node or "")
+        body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": seen.uid}}
+        if node is None or not node.ready:
+            body["gracePeriodSeconds"] = 0
+        path = f"/api/v1/namespaces/{seen.namespace}/pods/{seen.name}"
+        try:
+            await until_it_works(lambda: self._api.delete(path, body), gives_up=self._is_over)
+        except ApiError as error:
+            self._removing.discard(seen.uid)
+            if error.status != 409:  # 409: another one of that name by now
+                log.error("reservation.not_deleted pod=%s/%s error=%s", seen.namespace, seen.name, error)
+
+    def _check(self, key: Key, held: Reserved | None) -> None:
+        """Pods that were told of this GPU, and for which it is not held any more: their device may be given to others."""
+        node = self._book.nodes.get(key[0])
+        if node is None or node.simulated:
+            return
+        for workload_id, index in tuple(self._book.sharers[key]):
+            entry = self._book.entries[workload_id]
+            pod = entry.pod(index)
+            seen = self._book.seen_of(entry, pod)
+            if pod.state is PodState.RELEASING or pod.placement is None or seen is None or seen.leaving or not seen.node:
+                continue
+            told = dict(zip((share.group for share in pod.placement.shares), seen.reserved, strict=False)).get(key[1])
+            if told is None or told != held:
+                self.give_up(entry, index, self._taken_away(entry, key, told))
+
+    def _taken_away(self, entry: Entry, key: Key, told: Reserved | None) -> str:
+        name = reservation.pod_name(*key)
+        which = f"GPU {told.device}" if told else "the GPU"
+        again = "start it again from the hub" if entry.workload.kind is Kind.WORKSPACE else "it starts again when there is room"
+        return f"{which} of {key[0]} that it shared is not held for it any more (pod {self.terms.namespace}/{name}); {again}."
+
+
+def _trouble(seen: Seen | None) -> str:
+    if seen is None or seen.reservation is None:
+        return ""
+    return seen.why.sentence if seen.why else seen.reservation.trouble
