@@ -87,6 +87,10 @@ class ControlPlane:
         return f"https://{self.address}:{self._port}"
 
     @property
+    def etcd(self) -> str:
+        return f"http://{LOOPBACK}:{self._etcd_port}"
+
+    @property
     def audit_log(self) -> Path:
         """One JSON document a line: what service accounts asked for."""
         return self.state / "audit.log"

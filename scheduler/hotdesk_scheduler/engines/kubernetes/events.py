@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import deque
 
-from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Entry
 from hotdesk_scheduler.engines.kubernetes.codec import Json, micro_time
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION
@@ -67,8 +67,13 @@ class Events:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                body = self._waiting.popleft()
-                try:
-                    await self._api.create(f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body)
-                except ApiError as error:
-                    log.warning("event.not_posted reason=%s error=%s", body["reason"], error)
+                await self._post(self._waiting.popleft())
+
+    async def _post(self, body: Json) -> None:
+        """Again while the API server is away; meanwhile the oldest of those that wait are dropped."""
+        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
+        try:
+            await until_it_works(lambda: self._api.create(path, body), gives_up=lambda: False)
+        except ApiError as error:
+            if error.status != 409:  # it had arrived
+                log.warning("event.not_posted reason=%s error=%s", body["reason"], error)

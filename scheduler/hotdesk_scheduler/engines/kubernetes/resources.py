@@ -371,14 +371,26 @@ def spec_problem(item: Json) -> bool:
 
 
 def read_project(item: Json) -> tuple[Project, str | None]:
-    """The project, and the namespace it names. Raises pydantic's ValidationError."""
+    """The project, and the namespace it names. Raises pydantic's ValidationError, ValueError."""
     data = _spec(item)
     namespace = data.pop("namespace", None)
-    return _project.validate_python(data), namespace
+    project = _project.validate_python(data)
+    _check_amounts(project)
+    return project, namespace
 
 
 def read_department(item: Json) -> Department:
-    return _department.validate_python(_spec(item))
+    """Raises pydantic's ValidationError, ValueError."""
+    department = _department.validate_python(_spec(item))
+    _check_amounts(department)
+    return department
+
+
+def _check_amounts(one: Project | Department) -> None:
+    """The schema says so too, as long as nobody takes it away."""
+    for name, amount in (("gpu", one.gpu), ("cpu", one.cpu), ("memory", one.memory)):
+        if min(amount.quota or 0, amount.limit or 0) < 0 or (one.weight or 0) < 0:
+            raise ValueError(f"an amount of {name} or the weight is below 0")
 
 
 def _spec(item: Json) -> Json:

@@ -75,6 +75,7 @@ class Informer(Generic[T]):
                     version, pause_s = reached, FIRST_PAUSE_S
                 continue
             except Expired:
+                log.info("watch.expired path=%s", self._path)
                 version = 0
             except (ApiError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 log.warning("watch.broken path=%s error=%s", self._path, error)
