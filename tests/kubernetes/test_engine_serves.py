@@ -6,16 +6,20 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from cluster.running import Cluster
 from hotdesk_api import calls, models
+from hotdesk_api.errors import NotFound
 from hotdesk_scheduler.engines.kubernetes import crds
 from scheduler_fixture import Scheduler
+from seats import Desk
 
 pytestmark = pytest.mark.slow
 WITHIN_S = 60.0
+Start = Callable[..., Scheduler]
 
 
 def until(holds: Callable[[], object], what: str) -> None:
@@ -32,7 +36,7 @@ def is_ready(one: Scheduler) -> bool:
 
 
 @pytest.fixture
-def start(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Callable[[str], Scheduler]]:
+def start(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Start]:
     """Starts schedulers of one installation, on nodes of pool `NAMESPACE` of their own."""
     for file in crds.FILES:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(file))
@@ -42,9 +46,9 @@ def start(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Callable
     cluster.add_nodes(2, owner=namespace, labels={"hotdesk.io/pool": namespace, "nvidia.com/gpu.memory": "32768"})
     started: list[Scheduler] = []
 
-    def begin(name: str) -> Scheduler:
+    def begin(name: str, quotas: str = "team-a=4") -> Scheduler:
         names = ["--namespace", namespace, "--namespace-prefix", f"{namespace}-", "--kubeconfig", str(cluster.kubeconfig)]
-        one = Scheduler(tmp_path / name, "", "team-a=4", more=["--engine", "kubernetes", *names, "--grace-s", "1"])
+        one = Scheduler(tmp_path / name, "", quotas, more=["--engine", "kubernetes", *names, "--grace-s", "1"])
         started.append(one)
         one.start()
         return one
@@ -52,7 +56,7 @@ def start(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Callable
     yield begin
     for one in started:
         one.end()
-    for project in ("team-a",):
+    for project in ("team-a", "team-b"):
         there = f"{namespace}-{project}"
         with contextlib.suppress(Exception):
             names = cluster.kubectl("get", "workloads", "-n", there, "-o", "name").split()
@@ -70,9 +74,7 @@ def status(one: Scheduler, name: str) -> str:
     return one.client().call(calls.workload("team-a", name)).status
 
 
-def test_submitted_over_rest_it_runs_in_a_pod_waits_with_its_reason_and_is_deleted(
-    start: Callable[[str], Scheduler], cluster: Cluster, namespace: str
-) -> None:
+def test_submitted_over_rest_it_runs_in_a_pod_waits_with_its_reason_and_is_deleted(start: Start, cluster: Cluster, namespace: str) -> None:
     one = start("first")
     until(lambda: is_ready(one), "the scheduler being ready")
     client, there = one.client(), f"{namespace}-team-a"
@@ -97,7 +99,7 @@ def test_submitted_over_rest_it_runs_in_a_pod_waits_with_its_reason_and_is_delet
     assert {pod["metadata"]["labels"]["hotdesk.io/workload"] for pod in pods} == {"half", "too-much"}
 
 
-def test_when_the_leader_is_killed_the_other_replica_goes_on(start: Callable[[str], Scheduler], namespace: str) -> None:
+def test_when_the_leader_is_killed_the_other_replica_goes_on(start: Start, namespace: str) -> None:
     one = start("first")
     until(lambda: is_ready(one), "the scheduler being ready")
     two = start("second")
@@ -112,10 +114,71 @@ def test_when_the_leader_is_killed_the_other_replica_goes_on(start: Callable[[st
     assert status(two, "job") == "Running"
 
 
-def test_a_waiting_replica_ends_when_asked(start: Callable[[str], Scheduler]) -> None:
+def test_a_waiting_replica_ends_when_asked(start: Start) -> None:
     one = start("first")
     until(lambda: is_ready(one), "the scheduler being ready")
     two = start("second")
     assert two.process is not None
     two.process.terminate()
     assert two.process.wait(20) == 0
+
+
+def trainer(namespace: str, pods: int) -> dict[str, object]:
+    """Four pods of four GPUs that start together, which a controller makes again at once; on the nodes of this test."""
+    marks = {"hotdesk.io/pod-group": "trainer", "hotdesk.io/pod-group-size": "4", "test.hotdesk.io/stops-in": "1s"}
+    container = {"name": "main", "image": "train:1", "resources": {"limits": {"nvidia.com/gpu": "4"}}}
+    spec = {"schedulerName": "hotdesk", "nodeSelector": {"hotdesk.io/pool": namespace}, "containers": [container]}
+    chosen = {"app": "trainer"}
+    template = {"metadata": {"labels": chosen, "annotations": marks}, "spec": spec}
+    of_set = {"replicas": pods, "podManagementPolicy": "Parallel", "selector": {"matchLabels": chosen}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "trainer"}, "spec": of_set}
+
+
+def test_a_gang_of_others_borrows_gives_all_of_it_back_and_goes_on_later(
+    start: Start, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    one = start("first", "team-a=8,team-b=0")
+    until(lambda: is_ready(one), "the scheduler being ready")
+    there, bob = f"{namespace}-team-b", Desk(one, tmp_path, one.bob)
+
+    def pods() -> list[dict[str, Any]]:
+        return list(cluster.get("pods", "-n", there)["items"])
+
+    def told() -> set[str]:
+        return {c.get("message", "") for pod in pods() for c in pod["status"].get("conditions", []) if c["type"] == "PodScheduled"}
+
+    def gang(*, running: int) -> bool:
+        with contextlib.suppress(NotFound):
+            found = one.client(one.bob).call(calls.workload("team-b", "trainer"))
+            return found.running_pods == running and len(found.pods) == 4
+        return False
+
+    until(lambda: cluster.get("serviceaccounts", "-n", there)["items"], "the project's namespace")
+    cluster.apply(trainer(namespace, 3), namespace=there)
+    sentence = "3 of 4 pods of trainer are there, and they start together or not at all: it waits until the last one is made."
+    until(lambda: len(told()) == 1 and sentence in next(iter(told())), f"all three saying so, not {told()}")
+    assert sentence in bob.ok("why", "trainer", "-p", "team-b")
+    cluster.apply(trainer(namespace, 4), namespace=there)
+    until(lambda: gang(running=4), "all four running")
+    assert "16" in bob.ok("list", "-p", "team-b")
+    described = bob.ok("describe", "job", "trainer", "-p", "team-b")
+    assert all(f"trainer-{index}" in described for index in range(4))
+    until(lambda: "starts on" in cluster.kubectl("describe", "pod", "trainer-0", "-n", there), "the event")
+    refused = bob.run("delete", "trainer", "-p", "team-b")
+    assert "made by statefulset trainer" in refused.err
+    assert f"kubectl delete statefulset trainer -n {there}" in refused.err
+
+    before = {pod["metadata"]["uid"] for pod in pods()}
+    one.client().call(calls.submit(job(namespace, "mine", gpu_millis=8000)))
+    until(lambda: status(one, "mine") == "Running", "the owner's work running")
+    until(lambda: gang(running=0), "the gang waiting")
+    assert not before & {pod["metadata"]["uid"] for pod in pods()}
+    until(lambda: len(told()) == 1 and "8" in next(iter(told())), f"the new ones saying why they wait, not {told()}")
+    why = bob.ok("why", "trainer", "-p", "team-b")
+    assert "mine" in why
+    assert all("nodeName" not in pod["spec"] for pod in pods())
+
+    one.client().call(calls.delete("team-a", "mine"))
+    until(lambda: gang(running=4), "all four running again")
+    cluster.kubectl("delete", "statefulset", "trainer", "-n", there, "--wait=false")
+    until(lambda: "trainer" not in bob.ok("list", "-p", "team-b"), "it being gone from the list")
