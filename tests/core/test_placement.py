@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from builders import World, node, q
-from hotdesk_scheduler.core.model import GpuRequest, Policy, Resources, Taint, Toleration
+from hotdesk_scheduler.core.model import GpuRequest, NodeRule, Policy, Resources, Taint, Toleration
 
 
 def test_a_job_goes_to_the_fullest_node_that_takes_it() -> None:
@@ -125,3 +125,24 @@ def test_a_gang_of_unequal_pods_finds_the_only_way_to_place_it() -> None:
     world.settle()
     assert world.pods_running(name) == 4
     assert [world.node_of(name, index) for index in range(4)].count("n1") == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "nodes"),
+    [
+        (NodeRule("zone", "In", ("1", "3")), "n1"),
+        (NodeRule("zone", "NotIn", ("1",)), "n2 n3"),
+        (NodeRule("zone", "Exists"), "n1 n2"),
+        (NodeRule("zone", "DoesNotExist"), "n3"),
+        (NodeRule("zone", "Gt", ("1",)), "n2"),
+        (NodeRule("zone", "Lt", ("2",)), "n1"),
+        (NodeRule("metadata.name", "In", ("n3",)), "n3"),
+    ],
+)
+def test_only_nodes_for_which_a_rule_about_their_labels_holds_are_used(rule: NodeRule, nodes: str) -> None:
+    world = World(node("n1", 1, labels={"zone": "1"}), node("n2", 1, labels={"zone": "2"}), node("n3", 1), a=3)
+    for _ in range(3):
+        world.asks("a", 1, node_terms=((rule,),))
+    world.settle()
+    used = {pod.placement.node for workload in world.snapshot().workloads for pod in workload.pods if pod.placement}
+    assert " ".join(sorted(used)) == nodes

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from builders import START, World, node, q
 from hotdesk_scheduler.core import lifecycle
-from hotdesk_scheduler.core.model import HOLDING, Kind, Phase, PodState, Policy, Quota, Resources, Taint, Workload
+from hotdesk_scheduler.core.model import HOLDING, Kind, NodeRule, Phase, PodState, Policy, Quota, Resources, Taint, Workload
 from hotdesk_scheduler.core.plan import Finish, Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.local.pods import outcome
@@ -419,6 +419,17 @@ def others_have_made_all_but_one_pod_of_a_gang() -> Reason:
     gang = world.asks("a", 1, pods=4)
     world.engine.put_workload(replace(world.get(gang), pods=world.get(gang).pods[1:]))
     return held(world, gang)
+
+
+@golden(
+    ReasonCode.NODES_EXCLUDED,
+    "No node may take it: 2 of 2 nodes are without the labels it asks for (disk=ssd and no old; or zone>3). As it is submitted, it can "
+    "only wait for a node that it may use.",
+)
+def no_node_has_the_labels_it_asks_for() -> Reason:
+    world = World(node("n1", 2, labels={"disk": "ssd", "old": "yes"}), node("n2", 2, labels={"zone": "3"}), a=2)
+    terms = ((NodeRule("disk", "In", ("ssd",)), NodeRule("old", "DoesNotExist")), (NodeRule("zone", "Gt", ("3",)),))
+    return held(world, world.asks("a", 1, node_terms=terms))
 
 
 @golden(ReasonCode.WAITING_FOR_RELEASE, "Its own pods are still shutting down; it is queued again when they are gone.")

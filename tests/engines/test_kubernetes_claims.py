@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hotdesk_scheduler.core.model import Kind
+from hotdesk_scheduler.core.eligible import is_wished
+from hotdesk_scheduler.core.model import Kind, Node, NodeRule
 from hotdesk_scheduler.engines.kubernetes import claims, groups, nodes
 from hotdesk_scheduler.engines.kubernetes.claims import Claim, read_claim
 from hotdesk_scheduler.engines.kubernetes.groups import Group, size_in
@@ -79,6 +80,21 @@ def test_project_user_and_pool_are_read_as_runai_and_kai_write_them() -> None:
 def test_groups_are_read_in_the_words_of_whoever_made_them(marks: dict[str, str], spec: dict[str, Any], group: Group | None) -> None:
     assert claim(labels=marks, **spec).group == group
     assert claim(annotations=marks, **spec).group == group
+
+
+def test_node_affinity_and_node_selector_are_terms_of_rules() -> None:
+    expressions = [{"key": "zone", "operator": "In", "values": ["a", "b"]}, {"key": "old", "operator": "DoesNotExist"}]
+    terms = [{"matchExpressions": expressions}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}, {}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    ssd = NodeRule("disk", "In", ("ssd",))
+    found = claim(affinity=affinity, nodeSelector={"disk": "ssd", "hotdesk.io/pool": "p", "run.ai/type": "dgx"})
+    first = (ssd, NodeRule("zone", "In", ("a", "b")), NodeRule("old", "DoesNotExist"))
+    assert found.node_terms == (first, (ssd, NodeRule("metadata.name", "In", ("n1",))))
+    assert (found.node_type, found.node_pools) == ("dgx", ("p",))
+    assert claim(nodeSelector={"disk": "ssd"}).node_terms == ((ssd,),)
+    nobody: dict[str, Any] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
+    assert not is_wished(Node("n1"), claim(affinity=nobody).node_terms)
+    assert claim(nodeSelector={"hotdesk.io/pool": "p"}).node_terms == ()
 
 
 @pytest.mark.parametrize("size", ["", "0", "-1", "1.5", "four", "\u0664"])

@@ -89,7 +89,6 @@ async def test_what_runs_is_found_again_after_a_restart_with_its_place(kube: Kub
 @pytest.mark.parametrize(
     ("spec", "annotations", "words"),
     [
-        ({"nodeSelector": {"disk": "ssd"}}, {}, "does not choose nodes by the label disk"),
         ({}, {"hotdesk.io/pod-group": "g"}, "Nothing says how many pods of group g start together"),
         ({}, {"hotdesk.io/pod-group": "g", "hotdesk.io/pod-group-size": "four"}, "'four' is no size of a pod group"),
         ({}, {"kai.scheduler/preemptibility": "semi-preemptible"}, "does not know semi-preemptible"),

@@ -1,11 +1,11 @@
-"""Which nodes a workload may use at all: readiness, type, pool, taints, its project's affinities (scheduling.md 5, filter)."""
+"""Which nodes a workload may use at all: readiness, type, pool, labels, taints, its project's affinities (scheduling.md 5, filter)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hotdesk_scheduler.core.model import Kind, Node, Project, Taint, Toleration, Workload
+from hotdesk_scheduler.core.model import NODE_NAME, Kind, Node, NodeRule, Project, Taint, Toleration, Workload
 
 INTERACTIVE_KINDS = frozenset({Kind.INTERACTIVE, Kind.WORKSPACE})
 
@@ -37,7 +37,7 @@ class Eligibility:
 
     def __call__(self, workload: Workload) -> Eligible:
         several = len(workload.pods) > 1
-        key = (workload.node_type, workload.node_pools, workload.tolerations, several, self.bound_by(workload))
+        key = (workload.node_type, workload.node_pools, workload.tolerations, workload.node_terms, several, self.bound_by(workload))
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = self._find(workload, self._projects.get(workload.project))
@@ -51,7 +51,12 @@ class Eligibility:
         types = wanted_types(workload, project)
         pools = workload.node_pools or (project.node_pools if project else ())
         nodes = self._nodes
-        usable = [node.ready and may_use(node, types=types, pools=pools, tolerations=workload.tolerations) for node in nodes]
+        usable = [
+            node.ready
+            and may_use(node, types=types, pools=pools, tolerations=workload.tolerations)
+            and (not workload.node_terms or is_wished(node, workload.node_terms))
+            for node in nodes
+        ]
         stages: list[Eligible] = []
         for pool in pools or (self._pools if len(self._pools) > 1 and len(workload.pods) > 1 else ()):
             stages.append(Eligible(tuple(ok and node.pool == pool for ok, node in zip(usable, nodes, strict=True))))
@@ -81,6 +86,33 @@ def may_use(node: Node, *, types: Sequence[str], pools: Sequence[str], toleratio
     if pools and node.pool not in pools:
         return False
     return all(any(_tolerates(t, taint) for t in tolerations) for taint in node.taints if taint.effect in ("NoSchedule", "NoExecute"))
+
+
+def is_wished(node: Node, terms: Sequence[Sequence[NodeRule]]) -> bool:
+    """Whether one of the terms holds for it, with all of its rules."""
+    return any(all(_holds(rule, node) for rule in term) for term in terms)
+
+
+def _holds(rule: NodeRule, node: Node) -> bool:
+    value = node.name if rule.key == NODE_NAME else node.labels.get(rule.key)
+    match rule.operator:
+        case "In":
+            return value in rule.values
+        case "NotIn":
+            return value not in rule.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:  # Gt, Lt: of whole numbers, else it holds for no node
+            limit = rule.values[0] if rule.values else ""
+            if value is None or not _is_number(value) or not _is_number(limit):
+                return False
+            return int(value) > int(limit) if rule.operator == "Gt" else int(value) < int(limit)
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal()
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:

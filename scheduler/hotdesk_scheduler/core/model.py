@@ -170,6 +170,8 @@ class Workload:
     node_type: str | None = None
     node_pools: tuple[str, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    node_terms: tuple[tuple[NodeRule, ...], ...] = ()
+    """Of the nodes it may use one of these holds whole; none means any."""
     idle_s: float | None = None
     short_of_gang_since: float | None = None
     lost_node: bool = False
@@ -190,6 +192,18 @@ class Toleration:
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRule:
+    """Kubernetes' form, about a label of a node: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt. NODE_NAME is its name."""
+
+    key: str
+    operator: str = "In"
+    values: tuple[str, ...] = ()
+
+
+NODE_NAME = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)

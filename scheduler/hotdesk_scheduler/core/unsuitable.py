@@ -1,10 +1,10 @@
-"""Why none of the nodes there are would ever do: ruled out by type, pool or taint, or too small even when empty (scheduling.md 6)."""
+"""Why none of the nodes would ever do: ruled out by type, pool, label or taint, or too small even when empty (scheduling.md 6)."""
 
 from __future__ import annotations
 
 from hotdesk_scheduler.core.advice import join
-from hotdesk_scheduler.core.eligible import may_use, wanted_types
-from hotdesk_scheduler.core.model import WHOLE_GPU, Node, PodRequest
+from hotdesk_scheduler.core.eligible import is_wished, may_use, wanted_types
+from hotdesk_scheduler.core.model import WHOLE_GPU, Node, NodeRule, PodRequest, Workload
 from hotdesk_scheduler.core.quantities import CPU, MEMORY, amount_words, gpu_words, millis_on
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode, reason
 from hotdesk_scheduler.core.requests import Request
@@ -48,6 +48,8 @@ def _obstacle(node: Node, request: Request) -> tuple[str, str]:
         what = f"not of node type {join(types, last='or')}{'' if workload.node_type else bound}"
     elif pools and node.pool not in pools:
         what = f"not in pool {join(pools, last='or')}{'' if workload.node_pools else bound}"
+    elif workload.node_terms and not is_wished(node, workload.node_terms):
+        what = f"without the labels it asks for ({_rules(workload)})"
     elif not may_use(node, types=(), pools=(), tolerations=workload.tolerations):
         taints = [f"{t.key}={t.value}" if t.value else t.key for t in node.taints if t.effect in ("NoSchedule", "NoExecute")]
         what = f"the taint {_listed(set(taints))}, which it does not tolerate"
@@ -55,6 +57,17 @@ def _obstacle(node: Node, request: Request) -> tuple[str, str]:
     else:
         what = "not ready"
     return f"is {what}", f"are {what}"
+
+
+def _rules(workload: Workload) -> str:
+    terms = [join([_rule(rule) for rule in term]) for term in workload.node_terms[:MOST_LISTED]]
+    return "; or ".join(terms)
+
+
+def _rule(rule: NodeRule) -> str:
+    values = ", ".join(rule.values[:MOST_LISTED])
+    words = {"NotIn": f"{rule.key} not {values}", "Exists": rule.key, "DoesNotExist": f"no {rule.key}"}
+    return words.get(rule.operator, f"{rule.key}{ {'Gt': '>', 'Lt': '<'}.get(rule.operator, '=') }{values}")
 
 
 def _listed(words: set[str]) -> str:

@@ -1,6 +1,6 @@
 """Pods that others made for us to place (`schedulerName: hotdesk`): what they ask for, read from the pod. Pure.
 
-Understood: our labels and annotations, Run:ai's and KAI's; the table is in docs/pods-of-others.md. What is not (node affinity) is said.
+Understood: our labels and annotations, Run:ai's and KAI's; the table is in docs/pods-of-others.md. What is not (semi-preemptible) is said.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hotdesk_api.models import WorkloadSpec
 
-from hotdesk_scheduler.core.model import GpuRequest, Kind, Placement, Pod, PodRequest, PodState, Toleration, Workload
+from hotdesk_scheduler.core.model import NODE_NAME, GpuRequest, Kind, NodeRule, Placement, Pod, PodRequest, PodState, Toleration, Workload
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
 from hotdesk_scheduler.engines.kubernetes.groups import Group, read_group
@@ -68,6 +68,7 @@ class Claim:
     node_type: str | None = None
     node_pools: tuple[str, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    node_terms: tuple[tuple[NodeRule, ...], ...] = ()
     group: Group | None = None
     maker: str = ""
     maker_uid: str = ""
@@ -101,11 +102,12 @@ def read_claim(item: Json) -> Claim | None:
         node_type=next((selector[name] for name in TYPE_LABELS if name in selector), None),
         node_pools=tuple(wish[name] for wish in (selector, notes) for name in POOL_LABELS if name in wish)[:1],
         tolerations=tuple(_toleration(one) for one in spec.get("tolerations") or []),
+        node_terms=_terms(spec, selector),
         group=group,
         maker=f"{owner['kind'].lower()} {owner['name']}" if owner else "",
         maker_uid=str(owner.get("uid", "")),
         config_map=_config_map(notes, spec),
-        problem=wrong or wrong_group or _problem(spec, notes, selector),
+        problem=wrong or wrong_group or _problem(notes),
     )
 
 
@@ -148,16 +150,27 @@ def _gpu(notes: Json, whole: int) -> tuple[GpuRequest, str]:
     return GpuRequest(), ""
 
 
-def _problem(spec: Json, notes: Json, selector: Json) -> str:
-    other = sorted(set(selector) - set(TYPE_LABELS) - set(POOL_LABELS))
-    if other:
-        known = ", ".join((*TYPE_LABELS, *POOL_LABELS))
-        return f"Hotdesk does not choose nodes by the label {other[0]}; it knows {known}."
-    if ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
-        return "Hotdesk does not know node affinity; name a node type or pool by nodeSelector instead."
+def _problem(notes: Json) -> str:
     if notes.get(PREEMPTIBILITY) == "semi-preemptible":
         return f"Hotdesk does not know semi-preemptible; set the label {PREEMPTIBILITY} to preemptible or non-preemptible."
     return ""
+
+
+def _terms(spec: Json, selector: Json) -> tuple[tuple[NodeRule, ...], ...]:
+    """What required node affinity asks for (one of several terms), each with what the nodeSelector asks for besides type and pool."""
+    known = (*TYPE_LABELS, *POOL_LABELS)
+    always = tuple(NodeRule(key, "In", (value,)) for key, value in sorted(selector.items()) if key not in known)
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or []
+    rules = [[*(term.get("matchExpressions") or []), *(term.get("matchFields") or [])] for term in terms]
+    if terms:
+        none = (NodeRule(NODE_NAME, "In"),)
+        return tuple((*always, *(_rule(one) for one in term)) for term in rules if term) or (none,)  # an empty term is for no node
+    return (always,) if always else ()
+
+
+def _rule(one: Json) -> NodeRule:
+    return NodeRule(one["key"], one["operator"], tuple(one.get("values") or ()))
 
 
 def _toleration(one: Json) -> Toleration:
@@ -191,6 +204,7 @@ def workload_of(workload_id: str, name: str, claim: Claim, project: str) -> Work
         node_type=claim.node_type,
         node_pools=claim.node_pools,
         tolerations=claim.tolerations,
+        node_terms=claim.node_terms,
     )
 
 
