@@ -53,6 +53,18 @@ def cluster() -> Call[models.Cluster]:
     return Call("GET", "/v1/cluster", models.Cluster)
 
 
+def scheduling() -> Call[models.Scheduling]:
+    return Call("GET", "/v1/scheduling", models.Scheduling)
+
+
+def pause(why: str = "") -> Call[models.Scheduling]:
+    return Call("PUT", "/v1/scheduling", models.Scheduling, body=models.SchedulingSpec(paused=True, why=why))
+
+
+def resume_scheduling() -> Call[models.Scheduling]:
+    return Call("PUT", "/v1/scheduling", models.Scheduling, body=models.SchedulingSpec(paused=False))
+
+
 def images() -> Call[models.ImageList]:
     return Call("GET", "/v1/images", models.ImageList)
 

@@ -351,6 +351,23 @@ class ImageList(Wire):
     items: list[ImageOut]
 
 
+class SchedulingSpec(Wire):
+    """Hold scheduling (`paused`, and why) or let it go on."""
+
+    paused: bool
+    why: str = Field(default="", max_length=200)
+
+
+class Scheduling(Wire):
+    """Whether anything is started or stopped for others now; if not, who said so and when."""
+
+    paused: bool
+    by: str = ""
+    since: datetime | None = None
+    why: str = ""
+    sentence: str = ""
+
+
 class Cluster(Wire):
     """The whole cluster in a few numbers."""
 

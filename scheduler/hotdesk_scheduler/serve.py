@@ -113,6 +113,7 @@ def make_desk(settings: Settings, engine: Engine) -> Desk:
         tick_s=settings.tick_s,
         patience=Patience(poll_s=settings.workspace_poll_s, wait_s=settings.workspace_wait_s, grant_s=settings.grant_s),
         seed_marker=settings.scheduler_dir / "seeded",
+        pause_file=settings.scheduler_dir / "paused",
         decision_log=decision_log(settings),
         mirror=engine if isinstance(engine, Mirror) else None,
         history_half_life_s=settings.history_half_life_s,

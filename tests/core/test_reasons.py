@@ -14,6 +14,7 @@ from hotdesk_scheduler.core.plan import Finish, Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.local.pods import outcome
 from hotdesk_scheduler.engines.local.runs import Exit
+from hotdesk_scheduler.service.pausing import Pause
 from hotdesk_scheduler.service.views import main_reason
 
 GOLDEN: dict[str, tuple[ReasonCode, str, Callable[[], Reason]]] = {}
@@ -500,6 +501,16 @@ def just_submitted() -> Reason:
     reason = main_reason(workload, lifecycle.status(workload), None)
     assert reason is not None
     return reason
+
+
+@golden(
+    ReasonCode.PAUSED,
+    "Scheduling is paused by ann since 1970-01-12 13:46 UTC (the switches are replaced); it goes on when an admin resumes it.",
+)
+def scheduling_is_paused() -> Reason:
+    paused = Pause("ann", START, "the switches are replaced").reason
+    world = World(node(gpus=2), a=2, policy=Policy(grace_s=0, paused=paused))
+    return held(world, world.asks("a", 1))
 
 
 KEPT = Policy(grace_s=0, reserve_after_s=600)

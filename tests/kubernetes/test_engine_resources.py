@@ -180,13 +180,17 @@ async def test_every_field_has_its_explanation(kube: Kube) -> None:
 
 
 async def test_reasons_and_grace_are_in_the_status_for_people(kube: Kube) -> None:
-    workload_id = await kube.submit("job", annotations={"test.hotdesk.io/stops-in": "500ms"})
+    workload_id = await kube.submit("job", annotations={"test.hotdesk.io/stops-in": "5s"})
     await kube.run(workload_id)
     await kube.stop(workload_id, grace_s=7.0)
     status = await kube.status("job", lambda status: status["pods"][0]["state"] == "releasing")
     assert status["pods"][0]["stopReason"] == {"code": "reclaimed", "sentence": RECLAIMED.sentence}
     assert "releaseDeadline" in status["pods"][0]
-    pod = await kube.api.get(kube.pod_path(workload_id))
+    for _ in range(600):  # first why, then the end
+        pod = await kube.api.get(kube.pod_path(workload_id))
+        if "deletionTimestamp" in pod["metadata"]:
+            break
+        await asyncio.sleep(0.05)
     assert pod["metadata"]["deletionGracePeriodSeconds"] == 7
 
 

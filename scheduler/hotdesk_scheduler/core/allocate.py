@@ -12,7 +12,9 @@ from hotdesk_scheduler.core.rooms import BOTH, LATER
 
 
 def honour_nominations(ledger: Ledger) -> None:
-    """Start what waits at a place that is free by now, all pods of a workload together; give up places that are no more."""
+    """Start what waits at a place that is free by now, all pods of a workload together; give up places that are no more. Not in a pause."""
+    if ledger.policy.paused is not None:
+        return
     by_workload: dict[str, list[Seat]] = {}
     for seat in ledger.nominated.values():
         by_workload.setdefault(seat.workload.id, []).append(seat)

@@ -34,6 +34,8 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, memory: Memory | None
 def cycle(snapshot: Snapshot, policy: Policy, now: float, memory: Memory | None = None) -> tuple[Ledger, Requests]:
     """The steps of a cycle on a working copy; each works on the outcome of the one before it."""
     ledger, requests = (memory or Memory()).take_up(snapshot, policy, now)
+    if policy.paused is not None:
+        return ledger, requests
     reservations = reserve(ledger, requests)
     allocate(ledger, requests)
     if requests.by_project:

@@ -80,7 +80,7 @@ def holds(ledger: Ledger, requests: Requests) -> Holds:
     outside = [(w, reason) for w in ledger.irregular.values() if (reason := _outside(ledger, w))]
     outside.sort(key=lambda entry: (entry[0].created_at, entry[0].name, entry[0].id))
     return Holds(
-        first=tuple(_for_release(ledger)),
+        first=tuple(_for_release(ledger)) if ledger.policy.paused is None else (),
         queues=frozen(requests.by_project),
         absent=absent,
         told=_told(ledger, requests, absent),
@@ -114,7 +114,8 @@ def _absent(ledger: Ledger, requests: Requests) -> frozenset[tuple[str, int]]:
     More pods than the minimum wait only if the place that was kept for the minimum went to others in this cycle.
     """
     found = {(key[0], key[1]) for key in ledger.decisions if key[2] == "start"}
-    found.update(ledger.nominated)
+    if ledger.policy.paused is None:
+        found.update(ledger.nominated)
     runs: dict[str, bool] = {}
     for queue in requests.by_project.values():
         for group in queue.groups.values():
@@ -140,12 +141,13 @@ def _told(ledger: Ledger, requests: Requests, absent: frozenset[tuple[str, int]]
             for at in {first, _next(group, max(first, young), absent)}:
                 if at < len(group):
                     firsts.append(((queue.account.created_at, queue.account.name, group[at].key), group[at]))
+    paused = ledger.policy.paused
     advisor = Advisor(ledger, others_wait=waiting > 1)
     told: dict[Asked, Told] = {}
     for _, request in sorted(firsts, key=itemgetter(0)):
         key = (request.account.name, request.shape, may(request))
         if key not in told:
-            told[key] = advisor.told(request)
+            told[key] = Told(paused) if paused is not None else advisor.told(request)
     return told
 
 

@@ -285,6 +285,8 @@ class Policy:
     history_weight: float = 0.0
     """How much past use corrects over-quota weights (k of scheduling.md 3.3), to the thousandth; 0 = not at all."""
     grant_take_up_s: float = 600.0
+    paused: Reason | None = None
+    """Why nothing is started and nothing stopped for others now; what runs goes on, ends and is counted as ever."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class ReasonCode(StrEnum):
     QUEUED = "queued"
     KEPT_FOR_OTHERS = "kept_for_others"
     GANG_INCOMPLETE = "gang_incomplete"
+    PAUSED = "paused"
 
     RECLAIMED = "reclaimed"
     PREEMPTED = "preempted"

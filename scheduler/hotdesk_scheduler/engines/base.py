@@ -105,6 +105,16 @@ class Led(Protocol):
         """Returns when another one leads: this process may do nothing any more, and ends."""
 
 
+@runtime_checkable
+class Keeper(Protocol):
+    """An engine that keeps a text for the service where the next leader finds it; one that is kept takes the place of the one before."""
+
+    async def keep(self, text: str) -> None: ...
+
+    async def kept(self) -> str:
+        """Empty if there is none."""
+
+
 class Engine(Protocol):
     """See the module's text. `snapshot()` is cheap (no I/O) and consistent; its version grows with every change."""
 

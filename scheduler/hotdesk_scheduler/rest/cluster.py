@@ -7,7 +7,7 @@ from hotdesk_api.version import VERSION
 
 from hotdesk_scheduler.rest import openapi
 from hotdesk_scheduler.rest.base import Handler
-from hotdesk_scheduler.service import departments, projects
+from hotdesk_scheduler.service import departments, pausing, projects
 from hotdesk_scheduler.service.summaries import cluster_out, nodes_out
 
 
@@ -32,6 +32,14 @@ class Cluster(Handler):
     async def get(self) -> None:
         self.caller.require_read()
         self.answer(cluster_out(self.desk.engine, self.desk.engine.snapshot()))
+
+
+class Scheduling(Handler):
+    async def get(self) -> None:
+        self.answer(pausing.show(self.desk, self.caller))
+
+    async def put(self) -> None:
+        self.answer(await pausing.put(self.desk, self.caller, self.parsed(models.SchedulingSpec)))
 
 
 class Images(Handler):

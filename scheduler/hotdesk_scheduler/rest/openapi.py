@@ -43,6 +43,8 @@ OPERATIONS = (
     Operation("get", "/v1/projects/{name}", "One project", models.ProjectOut),
     Operation("patch", "/v1/projects/{name}", "Change a project (admins)", models.ProjectOut, models.ProjectSpec),
     Operation("delete", "/v1/projects/{name}", "Delete an empty project (admins)", status=204),
+    Operation("get", "/v1/scheduling", "Whether scheduling is paused, and by whom", models.Scheduling),
+    Operation("put", "/v1/scheduling", "Pause scheduling, or let it go on (admins)", models.Scheduling, models.SchedulingSpec),
     Operation("get", "/v1/departments", "The departments of the caller's projects", models.DepartmentList),
     Operation("post", "/v1/departments", "Create a department (admins)", models.DepartmentOut, models.DepartmentSpec, status=201),
     Operation("get", "/v1/departments/{name}", "One department", models.DepartmentOut),

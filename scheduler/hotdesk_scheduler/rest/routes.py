@@ -11,6 +11,7 @@ V1: tuple[tuple[str, type[web.RequestHandler]], ...] = (
     (r"/v1/version", cluster.Version),
     (r"/v1/whoami", cluster.Me),
     (r"/v1/cluster", cluster.Cluster),
+    (r"/v1/scheduling", cluster.Scheduling),
     (r"/v1/images", cluster.Images),
     (r"/v1/nodes", cluster.Nodes),
     (r"/v1/projects", cluster.Projects),

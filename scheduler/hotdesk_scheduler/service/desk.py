@@ -11,6 +11,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from hotdesk_scheduler.service.feed import Feed
 from hotdesk_scheduler.service.hub import Hub
 from hotdesk_scheduler.service.loop import MAX_BREATH_S, Loop
 from hotdesk_scheduler.service.past import Past
+from hotdesk_scheduler.service.pausing import Pausing
 from hotdesk_scheduler.service.submissions import Submissions
 from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Clock
 from hotdesk_scheduler.service.views import STEP, Entry, Views, reason_of, reason_out
@@ -62,6 +64,7 @@ class Desk:
         patience: Patience | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         seed_marker: Path | None = None,
+        pause_file: Path | None = None,
         decision_log: DecisionLog | None = None,
         mirror: Mirror | None = None,
         history_half_life_s: float = 604_800.0,
@@ -89,6 +92,7 @@ class Desk:
         )
         self._explainer = explain.Explainer(self.loop.memory)
         self.seed_marker = seed_marker
+        self.pausing = Pausing(engine, pause_file)
         self._submissions = Submissions(engine, clock=clock, new_id=new_id)
         self._report_key = report_key or secrets.token_bytes(32)
         self.api_url = ""
@@ -107,6 +111,7 @@ class Desk:
             self.decision_log.open()
         if self.past is not None and not await self._recalled(self.past):
             self._recalling = asyncio.create_task(self._recall(self.past), name="past-use")
+        self.loop.policy = replace(self.loop.policy, paused=await self.pausing.recall())
         self.views.catch_up(self.engine.snapshot())
 
     async def start(self) -> None:

@@ -24,6 +24,7 @@ from hotdesk_scheduler.core.memory import Memory
 from hotdesk_scheduler.core.mix import Learner
 from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.core.plan import Hold, Plan, Requeue
+from hotdesk_scheduler.core.reasons import ReasonCode
 from hotdesk_scheduler.core.stirring import Stirring
 from hotdesk_scheduler.decisionlog.cycles import DECIDE, REVIEW, Cycle, failure
 from hotdesk_scheduler.engines.base import Change, Engine
@@ -224,11 +225,11 @@ class Loop:
         return replace(snapshot, mix=self._learner.look(snapshot.workloads), usage=self._past(snapshot, self._clock()))
 
     def _note(self, plan: Plan) -> None:
-        """Remember what is told and shares; a workload whose main reason changed gets an event."""
+        """Remember what is told and shares; a workload whose main reason changed gets an event, but not each one for a pause of all."""
         before, self.told = self.told, told_of(plan)
         for workload_id, told in self.told.items():
             old = before.get(workload_id)
-            if old is None or old.reason.code is not told.reason.code:
+            if (old is None or old.reason.code is not told.reason.code) and told.reason.code is not ReasonCode.PAUSED:
                 self._verbs.event(self._books.workloads[workload_id], "Waiting", told.reason.sentence)
         self._holds = None
         self.fair_shares = dict(plan.fair_shares)

@@ -17,6 +17,8 @@ from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
+from hotdesk_scheduler.engines.kubernetes.turns import Turns
+
 Json = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
@@ -58,7 +60,10 @@ class ApiError(Exception):
 
 
 class Api:
-    """One connection pool. `requests` counts what was sent, for `make bench`. Nothing is written while `may_write()` says no."""
+    """One connection pool. `turns`: who of those that write much goes first. `requests` counts what was sent, for `make bench`.
+
+    Nothing is written while `may_write()` says no.
+    """
 
     def __init__(self, configuration: Configuration) -> None:
         configuration.connection_pool_maxsize = CONNECTIONS
@@ -68,6 +73,7 @@ class Api:
         self._rest = RESTClientObject(configuration)
         self.requests = 0
         self.may_write: Callable[[], bool] = lambda: True
+        self.turns = Turns()
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None, context: str | None = None) -> Api:

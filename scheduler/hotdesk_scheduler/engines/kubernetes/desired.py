@@ -17,6 +17,7 @@ from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.codec import Json
 from hotdesk_scheduler.engines.kubernetes.intake import Intake
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
+from hotdesk_scheduler.engines.kubernetes.turns import Rank
 
 _ID = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$")
 
@@ -84,7 +85,8 @@ class Desired:
         namespace = self._intake.namespace_of(workload.project)
         with objects.told():
             try:
-                item = await self._create(workload, spec, namespace)
+                async with self._api.turns.take(Rank.SUBMISSION):
+                    item = await self._create(workload, spec, namespace)
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise

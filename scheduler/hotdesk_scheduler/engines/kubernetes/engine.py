@@ -33,12 +33,13 @@ from hotdesk_scheduler.core.model import (
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
-from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, objects, reserving
+from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, notes, objects, reserving
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.desired import Desired
 from hotdesk_scheduler.engines.kubernetes.events import Events
 from hotdesk_scheduler.engines.kubernetes.intake import Intake, Resolve
+from hotdesk_scheduler.engines.kubernetes.lease import NAME as LEASE
 from hotdesk_scheduler.engines.kubernetes.lease import Lease, Terms
 from hotdesk_scheduler.engines.kubernetes.pods import Pods
 from hotdesk_scheduler.engines.kubernetes.reservation import DEFAULT_IMAGE
@@ -164,6 +165,18 @@ class KubernetesEngine:
     async def lost(self) -> None:
         """Returns when another scheduler leads: this one may do nothing any more, and ends."""
         await self._lease.lost.wait()
+
+    async def keep(self, text: str) -> None:
+        with objects.told():
+            await notes.keep(self._api, self._lease_path, text)
+
+    async def kept(self) -> str:
+        with objects.told():
+            return await notes.kept(self._api, self._lease_path)
+
+    @property
+    def _lease_path(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.config.namespace}/leases/{LEASE}"
 
     @property
     def requests(self) -> int:

@@ -1,4 +1,7 @@
-"""Events of workloads as Kubernetes shows them (`kubectl describe workload`), one after the other; the oldest are dropped in a flood."""
+"""Events of workloads as Kubernetes shows them (`kubectl describe workload`), one after the other, after what they tell of.
+
+While pods and statuses are written they wait; in a flood the oldest are dropped.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import logging
 import time
 import uuid
 from collections import deque
+from dataclasses import dataclass
 
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Entry
@@ -16,9 +20,39 @@ from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 2000
+MOST_WAITING = 10_000
+GIVES_WAY_S = 0.25
 SOURCE = "hotdesk"
 UNTOLD = frozenset({"Submitted"})  # that the resource is there says it
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """`about`: kind, name and uid."""
+
+    at: float
+    namespace: str
+    about: tuple[str, str, str]
+    kind: str
+    reason: str
+    sentence: str
+
+    def body(self) -> Json:
+        kind, name, uid = self.about
+        version = "v1" if kind == "Pod" else API_VERSION
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name[:200]}.{uuid.uuid4().hex[:12]}", "namespace": self.namespace},
+            "involvedObject": {"apiVersion": version, "kind": kind, "name": name, "namespace": self.namespace, "uid": uid},
+            "type": self.kind,
+            "reason": self.reason,
+            "message": self.sentence,
+            "eventTime": micro_time(self.at),
+            "action": self.reason,
+            "reportingComponent": SOURCE,
+            "reportingInstance": SOURCE,
+        }
 
 
 class Events:
@@ -26,35 +60,20 @@ class Events:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._waiting: deque[Json] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[_Told] = deque(maxlen=MOST_WAITING)
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="events")
 
     def add(self, entry: Entry, kind: str, reason: str, sentence: str) -> None:
         if reason in UNTOLD:
             return
-        now, name = micro_time(time.time()), entry.workload.name
-        about = {"apiVersion": API_VERSION, "kind": "Workload", "name": name, "namespace": entry.namespace, "uid": entry.uid}
+        about = "Workload", entry.workload.name, entry.uid
         if entry.is_claimed:  # of its first pod: there is no resource
             first = next(iter(entry.members.values()), None)
             if first is None:
                 return
-            about = {"apiVersion": "v1", "kind": "Pod", "name": first.name, "namespace": entry.namespace, "uid": first.uid}
-        self._waiting.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {"name": f"{name[:200]}.{uuid.uuid4().hex[:12]}", "namespace": entry.namespace},
-                "involvedObject": about,
-                "type": kind,
-                "reason": reason,
-                "message": sentence[:1024],
-                "eventTime": now,
-                "action": reason,
-                "reportingComponent": SOURCE,
-                "reportingInstance": SOURCE,
-            }
-        )
+            about = "Pod", first.name, first.uid
+        self._waiting.append(_Told(time.time(), entry.namespace, about, kind, reason, sentence[:1024]))
         self._wake.set()
 
     async def close(self) -> None:
@@ -67,13 +86,14 @@ class Events:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
+                await self._api.turns.quiet(GIVES_WAY_S)
                 await self._post(self._waiting.popleft())
 
-    async def _post(self, body: Json) -> None:
+    async def _post(self, told: _Told) -> None:
         """Again while the API server is away; meanwhile the oldest of those that wait are dropped."""
-        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
+        path, body = f"/api/v1/namespaces/{told.namespace}/events", told.body()
         try:
             await until_it_works(lambda: self._api.create(path, body), gives_up=lambda: False)
         except ApiError as error:
             if error.status != 409:  # it had arrived
-                log.warning("event.not_posted reason=%s error=%s", body["reason"], error)
+                log.warning("event.not_posted reason=%s error=%s", told.reason, error)

@@ -69,6 +69,7 @@ def pod_object(
         },
         "spec": {
             "schedulerName": SCHEDULER,
+            **({} if told else {"nodeName": pod.placement.node}),
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,

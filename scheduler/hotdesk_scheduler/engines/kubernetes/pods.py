@@ -1,4 +1,7 @@
-"""Pods made, bound and taken down. Names say which attempt a pod is, so what is done twice is done once."""
+"""Pods made (on their node, unless they have to be told of a share first), bound and taken down.
+
+Names say which attempt a pod is, so what is done twice is done once.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ from hotdesk_scheduler.engines.kubernetes.reservation import Told
 from hotdesk_scheduler.engines.kubernetes.reserving import NotReservedError, Reservations
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.shares import Shares
+from hotdesk_scheduler.engines.kubernetes.turns import Rank
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 24
 TAKEN_AWAY_GRACE_S = 2.0
 CLAIMED_PAUSE_S = 10.0
 
@@ -45,7 +48,6 @@ class Pods:
         self._saving = saving
         self._shares = shares
         self._is_over = is_over
-        self._gate = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self, within_s: float = 5.0) -> None:
@@ -125,7 +127,7 @@ class Pods:
             told=told,
         )
         path = f"/api/v1/namespaces/{entry.namespace}/pods"
-        async with self._gate:
+        async with self._api.turns.take(Rank.POD):
             try:
                 return await self._api.create(path, body)
             except ApiError as error:
@@ -134,7 +136,7 @@ class Pods:
             return await self._api.get(f"{path}/{body['metadata']['name']}")
 
     async def _bind(self, entry: Entry, index: int, made: Json) -> bool:
-        """To where the pod itself says, so that two leaders cannot send it to two places."""
+        """To where the pod itself says, so that two leaders cannot send it to two places. Most were made there already."""
         name, placement = made["metadata"]["name"], manifests.placement_in(read_pod(made).placement)
         if placement is None:
             raise ApiError(422, "Invalid", f"pod {name} is not one of Hotdesk's, or its annotations were changed")
@@ -151,7 +153,7 @@ class Pods:
             "metadata": {"name": name, "uid": made["metadata"]["uid"]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": placement.node},
         }
-        async with self._gate:
+        async with self._api.turns.take(Rank.POD):
             try:
                 await self._api.create(f"/api/v1/namespaces/{entry.namespace}/pods/{name}/binding", body)
             except ApiError as error:
@@ -187,7 +189,7 @@ class Pods:
                     "metadata": {"name": member.name, "uid": member.uid, "annotations": notes},
                     "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
                 }
-                async with self._gate:
+                async with self._api.turns.take(Rank.POD):
                     await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
         except NotReservedError as error:
             await asyncio.sleep(CLAIMED_PAUSE_S)  # nothing counts its failures
@@ -304,7 +306,7 @@ class Pods:
     async def _delete(self, namespace: str, name: str, grace_s: float) -> bool | None:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": max(0, math.ceil(grace_s))}
         try:
-            async with self._gate:
+            async with self._api.turns.take(Rank.POD):
                 found: bool | None = await until_it_works(
                     lambda: self._api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", body), gives_up=self._is_over
                 )

@@ -16,11 +16,11 @@ from hotdesk_scheduler.core.model import PodState
 from hotdesk_scheduler.engines.kubernetes import resources
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
 from hotdesk_scheduler.engines.kubernetes.book import Entry, Member
+from hotdesk_scheduler.engines.kubernetes.turns import Rank
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 16
 PATIENCE_S = 20.0
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 5.0
 
@@ -32,7 +32,6 @@ class Saving:
         self._api = api
         self._note = note
         self._is_over = is_over
-        self._gate = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def soon(self, entry: Entry) -> None:
@@ -46,7 +45,7 @@ class Saving:
         """`Unavailable` if the API server does not take it in time; it is then written later."""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._again_and_again(entry)
+                await self._again_and_again(entry, Rank.POD)
         except (TimeoutError, ApiError) as error:
             self.soon(entry)
             raise Unavailable(
@@ -55,9 +54,12 @@ class Saving:
             ) from error
 
     async def until_written(self, entry: Entry) -> None:
-        """However long that takes; what the server refuses for good is logged and left."""
+        """However long that takes, because a pod waits for it; what the server refuses for good is logged and left."""
+        await self._written(entry, Rank.POD)
+
+    async def _written(self, entry: Entry, rank: Rank) -> None:
         try:
-            await self._again_and_again(entry)
+            await self._again_and_again(entry, rank)
         except ApiError as error:
             log.error("status.refused workload=%s error=%s", entry.workload.id, error)
 
@@ -71,27 +73,29 @@ class Saving:
 
     async def _until_saved(self, entry: Entry) -> None:
         try:
-            await self.until_written(entry)
+            await self._written(entry, Rank.STATUS)
         finally:
             entry.is_saving = False
 
-    async def _again_and_again(self, entry: Entry) -> None:
+    async def _again_and_again(self, entry: Entry, rank: Rank) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._is_over():
             try:
-                return await self._save(entry)
+                return await self._save(entry, rank)
             except ApiError as error:
                 if not error.is_passing:
                     raise
             await asyncio.sleep(pause_s)
             pause_s = min(MOST_PAUSE_S, pause_s * 2)
 
-    async def _save(self, entry: Entry) -> None:
-        async with entry.saving:
-            while entry.written != (worth := entry.worth_writing()):
-                async with self._gate:
-                    if not await (self._explain if entry.is_claimed else self._write)(entry):
-                        return
+    async def _save(self, entry: Entry, rank: Rank) -> None:
+        """Whoever's turn comes first writes it; the other one finds it written."""
+        while entry.written != entry.worth_writing():
+            async with self._api.turns.take(rank), entry.saving:
+                if entry.written == (worth := entry.worth_writing()):
+                    return
+                if not await (self._explain if entry.is_claimed else self._write)(entry):
+                    return
                 entry.written = worth
 
     async def _explain(self, entry: Entry) -> bool:
