@@ -147,10 +147,21 @@ def own_files(state: State) -> list[Path]:
 def run_own_file(path: Path, c: Any) -> None:
     """Run one file as JupyterHub runs its own, with `c`. Raises Invalid naming the file."""
     try:
-        exec(compile(path.read_text(), str(path), "exec"), {"c": c, "get_config": lambda: c, "__file__": str(path)})  # noqa: S102  it is the operator's configuration
+        text = path.read_text()
+    except OSError as error:
+        raise _failed(str(path), error) from error
+    run_own_text(text, c, name=str(path))
+
+
+def run_own_text(text: str, c: Any, *, name: str) -> None:
+    """Raises Invalid with the name."""
+    try:
+        exec(compile(text, name, "exec"), {"c": c, "get_config": lambda: c, "__file__": name})  # noqa: S102  it is the operator's configuration
     except Exception as error:
-        raise Invalid(
-            f"The configuration file {path} failed: {type(error).__name__}: {error}.",
-            field=str(path),
-            next_step="Correct it, or move it away.",
-        ) from error
+        raise _failed(name, error) from error
+
+
+def _failed(name: str, error: Exception) -> Invalid:
+    return Invalid(
+        f"The configuration {name} failed: {type(error).__name__}: {error}.", field=name, next_step="Correct it, or take it away."
+    )

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import hotdesk_up
 import pytest
 import workspaces
-from story import AFTER_EACH, FOUR_TEAMS, NEVER_TOUCHED, OVER_QUOTA, QUEUES, QUOTAS, THE_DELETE
+from story import InNotebook, Typist, jobs, play_four_teams, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("story")]
-
-
-class Typist(Protocol):
-    """Types a `runai` line and gives back what it showed; fails if the line failed."""
-
-    def line(self, words: str, *, timeout_s: float = 60) -> str: ...
-
-    def data(self, words: str) -> Any:
-        """The line with `-o json`, parsed."""
-
-
-class InNotebook:
-    def __init__(self, researcher: workspaces.Researcher) -> None:
-        self.kernel = researcher.kernel()
-
-    def line(self, words: str, *, timeout_s: float = 60) -> str:
-        cell = self.kernel.run(f"%runai {words}", timeout_s=timeout_s)
-        assert not cell.error, f"%runai {words}\n{cell.error}\n{cell.text}"
-        return cell.text + re.sub(r"<[^>]+>", " ", cell.html)
-
-    def data(self, words: str) -> Any:
-        cell = self.kernel.run(f"!runai {words} -o json")
-        return json.loads(cell.text)
 
 
 class InTerminal:
@@ -84,76 +60,10 @@ def typist(request: pytest.FixtureRequest, researcher: workspaces.Researcher) ->
     wait_for(lambda: jobs(made) == [], "all jobs gone")
 
 
-def wait_for(holds: Callable[[], bool], what: str, *, timeout_s: float = 90) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"never came true: {what}"
-        time.sleep(0.2)
-
-
-def jobs(typist: Typist) -> list[dict[str, Any]]:
-    return [item for item in typist.data("list -A")["items"] if item["kind"] != "workspace"]
-
-
-def allocated(typist: Typist) -> dict[str, int]:
-    return {item["name"]: item["gpu_millis_allocated"] for item in typist.data("list projects")["items"]}
-
-
-def holds_exactly(typist: Typist, gpus: dict[str, int]) -> bool:
-    return allocated(typist) == gpus
-
-
-def pending(typist: Typist) -> dict[str, int]:
-    return {item["name"]: item["pending"] for item in typist.data("list projects")["items"]}
-
-
-def settled(typist: Typist, gpus: dict[str, int], queued: dict[str, int]) -> bool:
-    return allocated(typist) == gpus and pending(typist) == queued and {job["status"] for job in jobs(typist)} <= {"Running", "Pending"}
-
-
-def started_at(typist: Typist) -> dict[str, str]:
-    return {job["name"]: job["started_at"] for job in jobs(typist) if job["name"] in NEVER_TOUCHED}
-
-
 def test_four_teams_share_sixteen_gpus_as_published(typist: Typist) -> None:
-    gpus = dict.fromkeys(QUOTAS, 0)
-    for line, change in zip(FOUR_TEAMS, AFTER_EACH, strict=True):
-        shown = typist.line(line)
-        assert "has been submitted successfully" in shown
-        gpus |= change
-        wait_for(functools.partial(holds_exactly, typist, dict(gpus)), f"{gpus} after {line}")
-    none_waits = dict.fromkeys(QUOTAS, 0)
-    wait_for(lambda: settled(typist, dict.fromkeys(QUOTAS, 4000), none_waits), "a, b, c, d hold 4 each, nobody waits")
-    table = typist.line("list -A")
-    for column in ("NAME", "STATUS", "AGE", "NODE", "IMAGE", "TYPE", "PROJECT", "USER", "SERVICE URL(S)"):
-        assert column in table, table
-    types = [job["type"] for job in jobs(typist)]
-    assert (types.count("Train"), types.count("Interactive")) == (7, 6)
+    play_four_teams(typist)
     nodes = typist.data("list nodes")["items"]
-    assert sum(node["gpu_millis_allocated"] for node in nodes) == 16000
     assert all(device["simulated"] for node in nodes for device in node["devices"])
-    before = started_at(typist)
-    assert len(before) == len(NEVER_TOUCHED)
-
-    for line in OVER_QUOTA:
-        typist.line(line)
-    one_each = {"team-a": 0, "team-b": 1, "team-c": 1, "team-d": 0}
-    wait_for(lambda: settled(typist, QUOTAS, one_each), "d has its 8, one of b and one of c wait")
-    assert started_at(typist) == before, "something interactive or of team-a was touched"
-    for job in jobs(typist):
-        if job["status"] == "Pending":
-            assert job["type"] == "Train"
-            assert job["gpu_millis_requested"] == 2000
-            assert "team-d" in typist.line(f"why {job['name']} -p {job['project']}")
-
-    for line in QUEUES:
-        typist.line(line)
-    wait_for(lambda: settled(typist, QUOTAS, {"team-a": 2, "team-b": 2, "team-c": 2, "team-d": 0}), "two wait in a, b and c")
-
-    typist.line(THE_DELETE, timeout_s=120)
-    final = {"team-a": 8000, "team-b": 4000, "team-c": 4000, "team-d": 0}
-    wait_for(lambda: settled(typist, final, {"team-a": 0, "team-b": 1, "team-c": 1, "team-d": 0}), "a 8/4, b 4/2, c 4/2, d 0/8")
-    assert started_at(typist) == before, "something interactive or of team-a was touched"
 
 
 def test_one_training_job_from_submit_to_delete(typist: Typist) -> None:

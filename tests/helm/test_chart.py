@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # ships no types
 from cluster.running import Cluster
-from helm_chart import CHART, LEAST, MATRIX, ROUTE, ChartError, Json, helm, only, render, why_no_helm
+from helm_chart import CHART, ELSEWHERE, LEAST, MATRIX, PLACED, ROUTE, ChartError, Json, helm, only, render, why_no_helm
 from hotdesk_api.version import VERSION
 from hotdesk_scheduler.settings import Settings, variable_of
 
@@ -47,7 +47,15 @@ def test_route_names_gateway_host_and_service() -> None:
     route = only(render(ROUTE), "HTTPRoute")
     assert route["spec"]["parentRefs"] == [{"name": "gateway"}]
     assert route["spec"]["hostnames"] == ["gpu.example.org"]
-    assert route["spec"]["rules"][0]["backendRefs"] == [{"name": "rel-hotdesk", "port": 80}]
+    assert route["spec"]["rules"][0]["backendRefs"] == [{"name": "rel-hotdesk-proxy", "port": 80}]
+    alone = only(render({**ROUTE, **LEAST}), "HTTPRoute")
+    assert alone["spec"]["rules"][0]["backendRefs"] == [{"name": "rel-hotdesk", "port": 80}]
+
+
+def test_ingress_shows_the_proxy_and_without_a_hub_the_scheduler() -> None:
+    for values, service in (({}, "rel-hotdesk-proxy"), (LEAST, "rel-hotdesk")):
+        (rule,) = only(render({**values, "ingress": {"enabled": True}}), "Ingress")["spec"]["rules"]
+        assert rule["http"]["paths"][0]["backend"] == {"service": {"name": service, "port": {"name": "http"}}}
 
 
 @pytest.mark.parametrize("version", ["1.30.0", "1.33.0", "1.37.0"])
@@ -69,11 +77,15 @@ def test_older_kubernetes_is_refused() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({}, "Nobody can tell who calls"),
-        ({"hub": {"apiUrl": "http://hub:8081/hub/api"}}, "hub.serviceToken.existingSecret is missing"),
+        ({"hub": {"enabled": False}}, "Nobody can tell who calls"),
+        ({"hub": {"enabled": False, "apiUrl": "http://hub:8081/hub/api"}}, "hub.serviceToken.existingSecret is missing"),
+        ({"hub": ELSEWHERE}, "hub.apiUrl names another hub"),
+        ({"tokens": {"existingSecret": "tokens"}}, "tokens.existingSecret is for use without a hub"),
+        ({"hub": {"database": {"type": "url"}}}, "hub.database.existingSecret is missing"),
+        ({"hub": {"config": {"jupyterhub": {}}}}, "does not match pattern"),
         ({**LEAST, "replica": 2}, "'replica' not allowed"),
         ({**LEAST, "replicas": 0}, "minimum: got 0, want 1"),
-        ({**LEAST, "hub": {"apiUrl": "hub:8081"}}, "does not match pattern"),
+        ({"hub": {"apiUrl": "hub:8081"}}, "does not match pattern"),
         ({**LEAST, "settings": {"GRACE": "60"}}, "does not match pattern"),
         ({**LEAST, "httpRoute": {"enabled": True}}, "minItems"),
     ],
@@ -92,7 +104,7 @@ def test_every_value_is_described() -> None:
 
 def _paths(values: Json, above: str = "") -> Iterator[str]:
     for name, value in values.items():
-        inside = isinstance(value, dict) and value and name != "podLabels" and above + name != "resources"
+        inside = isinstance(value, dict) and value and name not in ("podLabels", "resources")
         yield from _paths(value, f"{above}{name}.") if inside else [above + name]
 
 
@@ -104,9 +116,12 @@ def _described(schema: Json, above: str = "") -> Iterator[str]:
             yield above + name
 
 
-def test_pods_have_no_rights_they_do_not_need() -> None:
-    items = render(LEAST)
-    pods = [only(items, "Deployment")["spec"]["template"]["spec"], only(items, "Pod")["spec"]]
+@pytest.mark.parametrize("case", ["least", "whole"])
+def test_pods_have_no_rights_they_do_not_need(case: str) -> None:
+    items = render(MATRIX[case])
+    pods = [item["spec"]["template"]["spec"] for item in items if item["kind"] == "Deployment"]
+    pods.append(only(items, "Pod")["spec"])
+    assert len(pods) == (4 if case == "whole" else 2)
     for pod in pods:
         assert pod["securityContext"]["runAsNonRoot"] is True
         for container in [*pod.get("initContainers", []), *pod["containers"]]:
@@ -115,7 +130,53 @@ def test_pods_have_no_rights_they_do_not_need() -> None:
                 "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
             }
-    assert pods[1]["automountServiceAccountToken"] is False
+    speaks = {pod["containers"][0]["name"]: pod["automountServiceAccountToken"] for pod in pods}
+    assert {name for name, is_mounted in speaks.items() if is_mounted} == {"scheduler", "hub"} & set(speaks)
+
+
+def test_whole_is_placed_where_the_values_say() -> None:
+    items = render(MATRIX["whole-own"])
+    pods = [item["spec"]["template"]["spec"] for item in items if item["kind"] == "Deployment"] + [only(items, "Pod")["spec"]]
+    for pod in pods:
+        assert {name: pod[name] for name in ("nodeSelector", "tolerations", "schedulerName")} == {
+            name: PLACED[name] for name in ("nodeSelector", "tolerations", "schedulerName")
+        }
+
+
+def test_hub_proxy_and_scheduler_are_told_of_each_other() -> None:
+    items = render({"hub": {"baseUrl": "/gpu/"}}, namespace="there")
+    scheduler, hub, proxy = (_variables(items, part) for part in ("scheduler", "hub", "proxy"))
+    told = json.loads(
+        only([one for one in items if one["metadata"]["name"] == "rel-hotdesk-hub-config"], "Secret")["stringData"]["values.json"]
+    )
+    assert scheduler["JUPYTERHUB_API_URL"]["value"] == "http://rel-hotdesk-hub.there.svc:8081/gpu/hub/api"
+    assert scheduler["JUPYTERHUB_SERVICE_PREFIX"]["value"] == "/gpu/services/hotdesk/"
+    assert (told["hubUrl"], told["schedulerUrl"]) == ("http://rel-hotdesk-hub.there.svc:8081", "http://rel-hotdesk.there.svc:80")
+    assert told["proxyApiUrl"] == "http://rel-hotdesk-proxy-api.there.svc:8001"
+    assert scheduler["JUPYTERHUB_API_TOKEN"]["valueFrom"] == hub["HOTDESK_HUB_SCHEDULER_TOKEN"]["valueFrom"]
+    assert proxy["CONFIGPROXY_AUTH_TOKEN"]["valueFrom"] == hub["CONFIGPROXY_AUTH_TOKEN"]["valueFrom"]
+    services = {item["metadata"]["name"] for item in items if item["kind"] == "Service"}
+    assert services == {"rel-hotdesk", "rel-hotdesk-hub", "rel-hotdesk-proxy", "rel-hotdesk-proxy-api"}
+
+
+def test_scheduler_beside_a_hub_elsewhere_knows_below_which_path_it_is_shown() -> None:
+    given = _variables(render(MATRIX["hub"]), "scheduler")
+    assert given["JUPYTERHUB_SERVICE_PREFIX"]["value"] == "/jhub/services/hotdesk/"
+
+
+def test_hub_starts_anew_when_its_settings_change_and_the_proxy_does_not() -> None:
+    before, after = (render({"hub": {"members": {"team-a": names}}}) for names in (["alice"], ["alice", "bob"]))
+    same = {part: _template(before, part) == _template(after, part) for part in ("scheduler", "hub", "proxy")}
+    assert same == {"scheduler": True, "hub": False, "proxy": True}
+
+
+def _template(items: list[Json], part: str) -> Json:
+    found: Json = only(items, "Deployment", part)["spec"]["template"]
+    return found
+
+
+def _variables(items: list[Json], part: str) -> Json:
+    return {item["name"]: item for item in _template(items, part)["spec"]["containers"][0]["env"]}
 
 
 def test_definitions_are_the_engines_own_and_outlive_the_release() -> None:
@@ -129,21 +190,24 @@ def test_definitions_are_the_engines_own_and_outlive_the_release() -> None:
 def test_chart_installs_the_version_it_comes_with() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == VERSION
-    image = only(render(LEAST), "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"]
-    assert image.endswith(f":{VERSION}")
+    items = render({})
+    images = [_template(items, part)["spec"]["containers"][0]["image"] for part in ("scheduler", "hub", "proxy")]
+    assert all(image.endswith(f":{VERSION}") for image in images)
 
 
 def test_no_secret_is_in_the_pods_command_or_variables() -> None:
-    container = only(render(MATRIX["hub"]), "Deployment")["spec"]["template"]["spec"]["containers"][0]
-    given: dict[str, Any] = {item["name"]: item for item in container["env"]}
+    given = _variables(render(MATRIX["hub"]), "scheduler")
     for name in ("JUPYTERHUB_API_TOKEN", "HOTDESK_RECORDS_URL"):
         assert "secretKeyRef" in given[name]["valueFrom"]
-    assert container["args"] == ["serve"]
     assert given["HOTDESK_SEED_PROJECTS"]["value"] == "team-a=4,team-b=2.5"
+    whole = render({})
+    secrets = {value for item in whole if item["kind"] == "Secret" for value in item.get("data", {}).values()}
+    assert len(secrets) == 7
+    pods = json.dumps([item for item in whole if item["kind"] in ("Deployment", "Pod", "ConfigMap")])
+    assert not [value for value in secrets if value in pods or base64.b64decode(value).decode("latin1") in pods]
 
 
 @pytest.mark.parametrize("case", MATRIX)
 def test_every_variable_is_a_setting_of_the_scheduler(case: str) -> None:
-    container = only(render(MATRIX[case]), "Deployment")["spec"]["template"]["spec"]["containers"][0]
     known = {variable_of(item.name) for item in fields(Settings)}
-    assert {item["name"] for item in container["env"]} - known == set()
+    assert set(_variables(render(MATRIX[case]), "scheduler")) - known == set()

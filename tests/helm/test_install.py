@@ -1,7 +1,8 @@
-"""The chart on a real node, with an image of this repository's scheduler: installed, upgraded and taken away while a job runs."""
+"""The chart on a real node, with images of what our Dockerfiles install: from nothing to workspaces and jobs, upgraded and taken away."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 from collections.abc import Iterator
@@ -9,22 +10,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cluster.node_image import node_image_of
 from cluster.python_image import REPOSITORY, image_of
-from cluster.real_node import import_image
-from cluster.running import Cluster
-from helm_chart import CHART, Json, helm, why_no_helm
-from hotdesk_api import calls, models
+from cluster.real_node import NODE, import_image
+from cluster.running import Cluster, KubectlError
+from helm_chart import CHART, Json, asked_by, granted_to, helm, render, why_no_helm
+from hotdesk_api import calls
 from hotdesk_api.client import Client
 from hotdesk_api.errors import HotdeskError
 from hotdesk_scheduler.engines.kubernetes import crds
 from kube_world import NODES
+from people import Person
 from scheduler_fixture import ALICE, CALLERS
+from story import FOUR_TEAMS, QUOTAS, InNotebook, play_four_teams
+from workspaces import Kernel
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))]
 _KINDS = (
     "deployments,services,poddisruptionbudgets,networkpolicies,secrets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings"
 )
 _DEFINITIONS = tuple(definition["metadata"]["name"] for definition in crds.definitions())
+_IMAGES = {"scheduler": "scheduler", "hub": "hub", "notebook": "extension"}
+_POOL = "hotdesk.io/pool"
+_PATIENCE_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,95 +40,228 @@ class Release:
     cluster: Cluster
     namespace: str
 
-    @property
-    def projects(self) -> str:
-        """Where the workloads of team-a live."""
-        return f"{self.namespace}-team-a"
+    def space(self, project: str) -> str:
+        """Where its workloads live."""
+        return f"{self.namespace}-{project}"
 
     def helm(self, *arguments: str, values: Json | None = None) -> str:
         where = ("-n", self.namespace, "--kubeconfig", str(self.cluster.kubeconfig))
-        return helm(*arguments, *where, values=values, timeout_s=240)
+        return helm(*arguments, *where, values=values, timeout_s=300)
 
-    def values(self, **more: object) -> Json:
+    def whole(self) -> Json:
+        """Values of all of Hotdesk: `research` and the four teams, `demo` in all of them."""
+        own = {"tag": "1", "pullPolicy": "Never"}
+        by_hand = {"storageClass": "by-hand"}
         return {
-            "image": {"repository": "localhost/scheduler", "tag": "1", "pullPolicy": "Never"},
-            "tokens": {"existingSecret": "tokens"},
-            "projectPrefix": f"{self.namespace}-",
-            "seedProjects": {"team-a": "4"},
-            **more,
+            **self.alone(),
+            "tokens": {"existingSecret": ""},
+            "hub": {
+                "image": {"repository": "localhost/hub", **own},
+                "members": {"research": ["demo", "bob"], **{project: ["demo"] for project in QUOTAS}},
+                "database": by_hand,
+            },
+            "proxy": {"image": {"repository": "localhost/proxy", **own}},
+            "workspaces": {"image": {"repository": "localhost/notebook", **own}, "home": by_hand, "nodeSelector": {_POOL: "real"}},
         }
 
-    def client(self) -> Client:
-        address = self.cluster.get("service", "hotdesk", "-n", self.namespace)["spec"]["clusterIP"]
-        return Client(f"http://{address}", ALICE)
+    def alone(self) -> Json:
+        """Values of the scheduler without a hub."""
+        return {
+            "image": {"repository": "localhost/scheduler", "tag": "1", "pullPolicy": "Never"},
+            "hub": {"enabled": False},
+            "tokens": {"existingSecret": "tokens"},
+            "projectPrefix": f"{self.namespace}-",
+            "seedProjects": {"research": "4", **{project: str(quota // 1000) for project, quota in QUOTAS.items()}},
+            "settings": {"HOTDESK_GRACE_S": "1"},
+            "nodeSelector": {"kubernetes.io/hostname": NODE},
+        }
 
-    def status(self, name: str) -> str:
-        """As the API says it; empty while nobody answers."""
-        with contextlib.suppress(HotdeskError):
-            return str(self.client().call(calls.workload("team-a", name)).status)
-        return ""
+    def address(self, service: str) -> str:
+        """Of the Service, as this machine reaches it."""
+        return "http://" + str(self.cluster.get("service", service, "-n", self.namespace)["spec"]["clusterIP"])
 
-    def projects_known(self) -> int:
-        with contextlib.suppress(HotdeskError):
-            return len(self.client().call(calls.projects()).items)
-        return 0
+    def password(self, key: str) -> str:
+        """As the notes say to read it."""
+        text = self.cluster.kubectl("get", "secret", "hotdesk-hub", "-n", self.namespace, "-o", f"jsonpath={{.data.{key}}}")
+        return base64.b64decode(text).decode()
 
     def pods(self, namespace: str, labels: str) -> list[Json]:
         found: list[Json] = self.cluster.get("pods", "-n", namespace, "-l", labels)["items"]
         return found
+
+    def pod_of(self, user: str) -> Json:
+        """Of the person's workspace in `research`; empty if there is none."""
+        pods = self.pods(self.space("research"), f"hub.jupyter.org/username={user}")
+        return pods[0] if pods else {}
 
     def leader(self) -> str:
         """Its pod; empty between two."""
         found = self.pods(self.namespace, "hotdesk.io/leads=true")
         return str(found[0]["metadata"]["name"]) if len(found) == 1 else ""
 
+    def running(self) -> dict[str, str]:
+        """Pods of all projects that run, by name: their ids."""
+        spaces = [self.space(project) for project in ("research", *QUOTAS)]
+        pods = [pod for space in spaces for pod in self.cluster.get("pods", "-n", space)["items"]]
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods if pod["status"]["phase"] == "Running"}
+
+    def until(self, what: str, holds: object) -> None:
+        self.cluster.wait_until(what, holds, timeout_s=_PATIENCE_S)  # type: ignore[arg-type]  # any that can be called
+
+    def volume(self, namespace: str, claim: str) -> None:
+        """A folder of this machine for a claim: nobody provides volumes here."""
+        folder = self.cluster.folder / "volumes" / f"{namespace}-{claim}"
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)  # the kubelet gives a folder of the host to nobody
+        spec = {
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "by-hand",
+            "claimRef": {"namespace": namespace, "name": claim},
+            "hostPath": {"path": str(folder)},
+        }
+        meta = {"name": folder.name, "labels": {"test.hotdesk.io/namespace": self.namespace}}
+        self.cluster.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": spec})
+
 
 @pytest.fixture
 def release(real_cluster: Cluster, real_namespace: str, tmp_path: Path) -> Iterator[Release]:
     if real_cluster.external:
         pytest.skip("KUBECONFIG names another cluster: our image cannot be put on its nodes")
-    import_image(real_cluster.folder, image_of(REPOSITORY / "scheduler" / "Dockerfile", "localhost/scheduler:1"))
+    for name, folder in _IMAGES.items():
+        import_image(real_cluster.folder, image_of(REPOSITORY / folder / "Dockerfile", f"localhost/{name}:1"))
+    import_image(real_cluster.folder, node_image_of(REPOSITORY / "hub" / "proxy" / "Dockerfile", "localhost/proxy:1"))
     (tmp_path / "tokens.json").write_text(json.dumps(CALLERS))
     real_cluster.kubectl("create", "secret", "generic", "tokens", "-n", real_namespace, f"--from-file={tmp_path / 'tokens.json'}")
     # What engine tests on this cluster leave and each puts again: Helm takes over nothing that others made, nothing runs on played nodes.
     real_cluster.kubectl("delete", "nodes", *NODES, "--ignore-not-found", timeout_s=90)
     real_cluster.kubectl("delete", "customresourcedefinitions", *_DEFINITIONS, "--ignore-not-found", "--timeout=60s", timeout_s=90)
+    real_cluster.kubectl("label", "node", NODE, f"{_POOL}=real")
+    real_cluster.add_nodes(2, owner=real_namespace, labels={_POOL: "played", "nvidia.com/gpu.memory": "32768"})
     made = Release(real_cluster, real_namespace)
     yield made
     made.helm("uninstall", "hotdesk", "--ignore-not-found")
-    for name in real_cluster.kubectl("get", "workloads", "-n", made.projects, "-o", "name", "--ignore-not-found").split():
-        real_cluster.kubectl("patch", name, "-n", made.projects, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
-    real_cluster.end_test(made.projects)
+    real_cluster.kubectl("label", "node", NODE, f"{_POOL}-")
+    for space in [made.space(project) for project in ("research", *QUOTAS, "reservations")]:
+        with contextlib.suppress(KubectlError):  # it was never made
+            for name in real_cluster.kubectl("get", "workloads", "-n", space, "-o", "name").split():
+                real_cluster.kubectl("patch", name, "-n", space, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+        real_cluster.end_test(space)
+    real_cluster.kubectl("delete", "persistentvolumes", "-l", f"test.hotdesk.io/namespace={real_namespace}", "--wait=false")
 
 
-def test_installed_upgraded_failed_over_and_removed_while_a_job_runs(release: Release) -> None:
-    cluster, namespace = release.cluster, release.namespace
-    notes = release.helm("install", "hotdesk", str(CHART), "--wait", "--timeout", "180s", values=release.values())
-    assert "2 replicas, of which one leads" in notes
-    release.helm("test", "hotdesk", "--timeout", "180s")
+def test_from_nothing_to_workspaces_and_jobs_that_outlive_upgrade_and_uninstall(release: Release) -> None:
+    _install(release)
+    demo = Person(release.address("hotdesk-proxy"), "demo", release.password("user-password"))
+    kernel = _open_workspace(release, demo)
+    _run_a_job(release, InNotebook(demo))
+    play_four_teams(InNotebook(demo), on=" --node-pools played")
+    _start_after_a_bad_start(release)
 
-    image = {"image": "localhost/busybox:1", "image_pull_policy": "Never"}
-    job = models.WorkloadSpec.model_validate(
-        {**image, "name": "job", "project": "team-a", "gpu_millis": 1000, "command": ["sleep", "3600"]}
-    )
-    cluster.wait_until("the project is there", lambda: release.projects_known() == 1)
-    release.client().call(calls.submit(job))
-    cluster.wait_until("the job runs", lambda: release.status("job") == "Running")
-    (pod,) = release.pods(release.projects, "hotdesk.io/workload=job")
-    given = cluster.kubectl("exec", pod["metadata"]["name"], "-n", release.projects, "--", "env")
-    assert "NVIDIA_VISIBLE_DEVICES=GPU-fake-" in given
-    assert f"HOTDESK_API_URL=http://hotdesk.{namespace}.svc:80" in given
+    before = release.running()
+    _upgrade(release)
+    _lose_the_leader(release)
+    again = Kernel(f"{demo.hub_url}/user/demo/", demo.token, kernel.kernel_id)  # as a browser does when the proxy was another one
+    assert again.run("print(kept)").text == "in memory\n"
+    assert release.running() == before
 
-    changed = release.values(settings={"HOTDESK_GRACE_S": "5"})
-    release.helm("upgrade", "hotdesk", str(CHART), "--wait", "--timeout", "180s", values=changed)
-    cluster.wait_until("the new release says that it runs", lambda: release.status("job") == "Running")
+    assert asked_by(release.cluster, release.namespace, "hotdesk-hub") == (granted_to(render(release.whole()), "hub"), set())
+    demo.close()
+    release.until("the workspace's pod is gone", lambda: not release.pod_of("demo"))
+    _uninstall(release, {name: uid for name, uid in before.items() if not name.startswith("jupyter-demo")})
+    _install_the_scheduler_alone(release)
 
+
+def _install(release: Release) -> None:
+    release.volume(release.namespace, "hotdesk-hub")
+    notes = release.helm("install", "hotdesk", str(CHART), "--wait", "--timeout", "240s", values=release.whole())
+    assert "hub, proxy and 2 schedulers, of which one leads" in notes
+    assert "jsonpath='{.data.user-password}'" in notes
+    own = release.pods(release.namespace, "app.kubernetes.io/instance=hotdesk")
+    assert [one["restartCount"] for pod in own for one in pod["status"]["containerStatuses"]] == [0, 0, 0, 0]
+    release.helm("test", "hotdesk", "--timeout", "240s")
+
+
+def _open_workspace(release: Release, demo: Person) -> Kernel:
+    """On a GPU, in a home that is kept; what runs in it knows its share, its project and no secret of the hub's."""
+    release.volume(release.space("research"), "home-demo")
+    assert "research" in demo.browse().get("/hub/spawn").text
+    answer = demo.ask(project="research", gpu="1")
+    assert answer.status_code in (201, 202), answer.text
+    release.until("the workspace is ready", demo.is_ready)
+    assert "jupyter-config-data" in demo.browse().get("/user/demo/lab").text
+    kernel = demo.kernel()
+    kernel.run("kept = 'in memory'")
+    seen = kernel.run("import os; open('there', 'w').write('kept'); print(dict(os.environ), os.getcwd(), os.getuid())").text
+    assert "'NVIDIA_VISIBLE_DEVICES': 'GPU-fake-" in seen
+    assert f"'HOTDESK_API_URL': 'http://hotdesk.{release.namespace}.svc:80'" in seen
+    assert "/home/jovyan 1000" in seen
+    assert (release.cluster.folder / "volumes" / f"{release.space('research')}-home-demo" / "there").read_text() == "kept"
+    assert [key for key in ("admin-password", "user-password", "proxy-token", "spawner-token") if release.password(key) in seen] == []
+    return kernel
+
+
+def _run_a_job(release: Release, notebook: InNotebook) -> None:
+    job = "submit hello -i localhost/busybox:1 --image-pull-policy Never -g 1 --node-pools real"
+    shown = notebook.line(f"{job} --command -- sh -c 'echo on $NVIDIA_VISIBLE_DEVICES; sleep 3600'")
+    assert "submitted successfully" in shown
+    release.until("it runs and says where", lambda: "on GPU-fake-" in notebook.line("logs hello"))
+    assert "Running" in notebook.line("list")
+    notebook.line("delete hello")
+    release.until("it is gone", lambda: not release.pods(release.space("research"), "hotdesk.io/workload=hello"))
+
+
+def _start_after_a_bad_start(release: Release) -> None:
+    """A claim that got no volume has lost its node, as a failed provisioning leaves it: the next start names it again."""
+    bob = Person(release.address("hotdesk-proxy"), "bob", release.password("user-password"))
+    claim = ("persistentvolumeclaim", "home-bob", "-n", release.space("research"))
+    bob.ask(project="research", gpu="0")
+    release.until("the pod waits for its volume", lambda: release.pod_of("bob"))
+    bob.close()
+    release.cluster.kubectl("annotate", *claim, "volume.kubernetes.io/selected-node-")
+    bob.ask(project="research", gpu="0")
+    release.until("the pod waits again", lambda: release.pod_of("bob"))
+    assert release.cluster.get(*claim)["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == NODE
+    release.volume(release.space("research"), "home-bob")
+    release.until("the workspace is ready", bob.is_ready)
+
+
+def _upgrade(release: Release) -> None:
+    """Hub, scheduler and proxy start anew."""
+    changed = release.whole() | {"podAnnotations": {"test.hotdesk.io/upgraded": "yes"}}
+    release.helm("upgrade", "hotdesk", str(CHART), "--wait", "--timeout", "240s", values=changed)
+    again = Person(release.address("hotdesk-proxy"), "demo", release.password("user-password"))
+    release.until("the hub knows the workspace", again.is_ready)
+    again.http.close()
+
+
+def _lose_the_leader(release: Release) -> None:
+    release.until("one leads", release.leader)
     before = release.leader()
-    cluster.kubectl("delete", "pod", before, "-n", namespace, "--force", "--grace-period=0")
-    cluster.wait_until("another one leads", lambda: release.leader() not in ("", before) and release.status("job") == "Running")
+    release.cluster.kubectl("delete", "pod", before, "-n", release.namespace, "--force", "--grace-period=0")
+    release.until("another one leads", lambda: release.leader() not in ("", before))
 
+
+def _uninstall(release: Release, running: dict[str, str]) -> None:
+    """What the notes say stays, and nothing else."""
     release.helm("uninstall", "hotdesk", "--wait")
-    (same,) = release.pods(release.projects, "hotdesk.io/workload=job")
-    assert (same["metadata"]["uid"], same["status"]["phase"]) == (pod["metadata"]["uid"], "Running")
-    assert cluster.get("workload", "job", "-n", release.projects)["metadata"]["name"] == "job"
-    assert not cluster.kubectl("get", _KINDS, "-A", "-l", "app.kubernetes.io/instance=hotdesk", "-o", "name").split()
+    assert release.running() == running
+    assert not release.cluster.kubectl("get", _KINDS, "-A", "-l", "app.kubernetes.io/instance=hotdesk", "-o", "name").split()
+    claims = release.cluster.kubectl("get", "persistentvolumeclaims", "-A", "-l", "app.kubernetes.io/instance=hotdesk", "-o", "name")
+    assert claims.split() == ["persistentvolumeclaim/hotdesk-hub"]
+
+
+def _install_the_scheduler_alone(release: Release) -> None:
+    """Without a hub, over what an earlier release left: it finds what runs."""
+    notes = release.helm("install", "hotdesk", str(CHART), "--wait", "--timeout", "240s", values=release.alone())
+    assert "2 replicas, of which one leads" in notes
+    release.helm("test", "hotdesk", "--timeout", "240s")
+    name = FOUR_TEAMS[1].split()[1]
+    release.until("it says what runs", lambda: _status(release, name) == "Running")
+
+
+def _status(release: Release, name: str) -> str:
+    """As the API says it; empty while nobody answers."""
+    with contextlib.suppress(HotdeskError):
+        return str(Client(release.address("hotdesk"), ALICE).call(calls.workload("team-a", name)).status)
+    return ""

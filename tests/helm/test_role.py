@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cluster.running import Cluster
 from engine_world import NODE, RECLAIMED, eventually
-from helm_chart import LEAST, Json, only, render, why_no_helm
+from helm_chart import LEAST, Json, asked_by, granted_to, render, why_no_helm
 from hotdesk_scheduler.core.model import Department, GpuRequest, Placement, PodState, Project, Share
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
@@ -20,7 +20,6 @@ from kube_world import Kube
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
 
-Asked = set[tuple[str, str, str]]  # API group, resource, verb
 _RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 # The websocket of exec is asked for as `get` by servers before 1.36 and as `create` by later ones: the role has both.
 # Kubernetes' own groups are off by default in 1.37: a pod's `schedulingGroup` is dropped.
@@ -71,9 +70,9 @@ def _kubeconfig_of(cluster: Cluster, namespace: str, folder: Path) -> Path:
 
 async def test_role_has_what_the_scheduler_does_and_no_more(limited: Kube) -> None:
     await _do_everything(limited)
-    asked, refused = _asked_by(limited)
+    asked, refused = asked_by(limited.cluster, limited.namespace, "rel-hotdesk")
     assert refused == set()
-    granted = _granted(limited.namespace)
+    granted = granted_to(render(LEAST, namespace=limited.namespace))
     assert asked - granted == set()
     assert granted - asked - _OF_OTHER_VERSIONS == set()
 
@@ -174,34 +173,3 @@ async def _forget_what_others_hold(world: Kube) -> None:
     await world.api.merge(path, {"metadata": {"finalizers": ["example.org/theirs", FINALIZER]}})
     await world.engine.forget(job)
     await world.api.merge(path, {"metadata": {"finalizers": None}})
-
-
-def _asked_by(world: Kube) -> tuple[Asked, set[str]]:
-    """What the service account asked for, and what of it was refused for want of a right."""
-    asked: Asked = set()
-    refused = set()
-    for line in (world.cluster.folder / "audit.log").read_text().splitlines():
-        event: Json = json.loads(line)
-        if event["user"]["username"] != f"system:serviceaccount:{world.namespace}:rel-hotdesk" or "objectRef" not in event:
-            continue
-        what = event["objectRef"]
-        if "resource" not in what:
-            continue  # what the server has to offer: everybody may ask
-        resource = "/".join(filter(None, (what["resource"], what.get("subresource"))))
-        asked.add((what.get("apiGroup", ""), resource, event["verb"]))
-        if event["responseStatus"]["code"] == 403:
-            refused.add(f"{event['verb']} {event['requestURI']}")
-    return asked, refused
-
-
-def _granted(namespace: str) -> Asked:
-    items = render(LEAST, namespace=namespace)
-    return {right for kind in ("ClusterRole", "Role") for right in _rights(only(items, kind))}
-
-
-def _rights(role: Json) -> Iterator[tuple[str, str, str]]:
-    for rule in role["rules"]:
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                for verb in rule["verbs"]:
-                    yield group, resource, verb

@@ -46,6 +46,15 @@ def test_pod_runs_talks_and_hears_its_end(own_node: Cluster, real_namespace: str
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
 
 
+def test_pod_reaches_services_by_name(own_node: Cluster, real_namespace: str) -> None:
+    asks = "nc -w 5 kubernetes.default.svc 443 </dev/null && echo reached; nslookup no-such-service.default.svc.cluster.local"
+    own_node.apply(_pod("asking", asks), namespace=real_namespace)
+    own_node.wait_until("it ended", lambda: _phase(own_node, real_namespace, "asking") in ("Succeeded", "Failed"))
+    said = own_node.kubectl("logs", "asking", "-n", real_namespace)
+    assert "reached" in said
+    assert "NXDOMAIN" in said
+
+
 def test_pod_of_an_ordinary_user_runs(own_node: Cluster, real_namespace: str) -> None:
     pod = _pod("somebody", "id -u")
     pod["spec"]["securityContext"] = {"runAsUser": 1000, "runAsNonRoot": True}

@@ -11,21 +11,37 @@
 {{- printf "%s:%s" .Release.Namespace (include "hotdesk.name" .) -}}
 {{- end }}
 
-{{- define "hotdesk.selector" -}}
+{{/* (list $ "hub") */}}
+{{- define "hotdesk.selectorOf" -}}
 app.kubernetes.io/name: hotdesk
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: scheduler
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "hotdesk.labelsOf" -}}
+{{- $root := index . 0 }}
+{{- include "hotdesk.selectorOf" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "hotdesk.selector" -}}
+{{ include "hotdesk.selectorOf" (list . "scheduler") }}
 {{- end }}
 
 {{- define "hotdesk.labels" -}}
-{{ include "hotdesk.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "hotdesk.labelsOf" (list . "scheduler") }}
 {{- end }}
 
 {{- define "hotdesk.image" -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{ include "hotdesk.imageOf" (list . .Values.image) }}
+{{- end }}
+
+{{/* (list $ .Values.hub.image) */}}
+{{- define "hotdesk.imageOf" -}}
+{{- $image := index . 1 -}}
+{{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}
 {{- end }}
 
 {{/* Without a privilege, as anybody, on a file system it cannot write. */}}
@@ -42,10 +58,75 @@ capabilities: {drop: [ALL]}
 {{- join "," $pairs }}
 {{- end }}
 
-{{/* One peer of a NetworkPolicy. */}}
+{{/* Where the chart's own pods go, and what fetches their images. */}}
+{{- define "hotdesk.placement" -}}
+{{- with .Values.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* One peer of a NetworkPolicy: the chart's hub, or the one elsewhere. */}}
 {{- define "hotdesk.hubPods" -}}
+{{- if .Values.hub.enabled }}
+podSelector: {matchLabels: {{ include "hotdesk.selectorOf" (list . "hub") | fromYaml | toJson }}}
+{{- else }}
 podSelector: {matchLabels: {{ toJson .Values.hub.podLabels }}}
 {{- with .Values.hub.namespace }}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: {{ . | quote }}}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* One peer of a NetworkPolicy: all workspaces and jobs. */}}
+{{- define "hotdesk.projects" -}}
+namespaceSelector: {matchExpressions: [{key: hotdesk.io/project, operator: Exists}]}
+{{- end }}
+
+{{/* Addresses as pods of the cluster reach them. */}}
+{{- define "hotdesk.schedulerUrl" -}}
+http://{{ include "hotdesk.name" . }}.{{ .Release.Namespace }}.svc:{{ .Values.service.port }}
+{{- end }}
+
+{{- define "hotdesk.hubUrl" -}}
+http://{{ include "hotdesk.name" . }}-hub.{{ .Release.Namespace }}.svc:8081
+{{- end }}
+
+{{- define "hotdesk.hubApiUrl" -}}
+{{- if .Values.hub.enabled }}{{ include "hotdesk.hubUrl" . }}{{ .Values.hub.baseUrl }}hub/api{{ else }}{{ .Values.hub.apiUrl }}{{ end -}}
+{{- end }}
+
+{{/* The Secret of passwords and tokens that hub, proxy and scheduler share. */}}
+{{- define "hotdesk.hubSecret" -}}
+{{- default (printf "%s-hub" (include "hotdesk.name" .)) .Values.hub.existingSecret -}}
+{{- end }}
+
+{{/* What people meet: the proxy, or without a hub the scheduler's API. */}}
+{{- define "hotdesk.front" -}}
+{{ include "hotdesk.name" . }}{{ if .Values.hub.enabled }}-proxy{{ end }}
+{{- end }}
+
+{{- define "hotdesk.namePorts" -}}
+- {port: 53, protocol: UDP}
+- {port: 53, protocol: TCP}
+{{- end }}
+
+{{- define "hotdesk.apiServerPorts" -}}
+{{- range .Values.networkPolicy.apiServerPorts }}
+- {port: {{ . }}, protocol: TCP}
 {{- end }}
 {{- end }}

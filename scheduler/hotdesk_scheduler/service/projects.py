@@ -129,5 +129,6 @@ async def seed(desk: Desk, wanted: Sequence[tuple[str, int | None]]) -> list[str
         checked = ProjectSpec(name=name, gpu_quota_millis=-1 if quota_millis is None else quota_millis)
         await desk.engine.put_project(_changed(Project(name=name, created_at=desk.clock()), checked))
     if marker is not None and wanted:
+        marker.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # nothing else may have been written there yet
         marker.touch(mode=0o600)
     return [name for name, _ in wanted]

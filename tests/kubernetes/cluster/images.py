@@ -1,4 +1,4 @@
-"""Container images for the real node, made from files of this machine: no registry, no docker. OCI archives, one layer each."""
+"""Container images for the real node, made from files of this machine: no registry, no docker. OCI archives."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -23,7 +24,10 @@ _ALWAYS = ("/tmp", "/proc", "/sys", "/dev", "/root", "/home", "/home/user")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """`files`: path in the image -> its bytes, or the file of this machine. `links`: path -> target. `entry`: runs without a command."""
+    """`files`: path in the image -> its bytes, or the file of this machine. `links`: path -> target. `entry`: runs without a command.
+
+    `base`: whose files lie below, in a layer of their own that the node keeps once.
+    """
 
     name: str
     entry: tuple[str, ...]
@@ -31,6 +35,7 @@ class Image:
     links: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     user: str = ""
+    base: Image | None = None
 
 
 def test_images() -> list[Image]:
@@ -54,15 +59,17 @@ def libraries(files: Iterable[Path]) -> set[Path]:
 
 
 def write(image: Image, archive: Path) -> None:
-    with tempfile.TemporaryFile(dir=archive.parent) as layer, tarfile.open(archive, "w") as tar:
-        _write_layer(image, layer)
-        layers = [_described(layer, "image.layer.v1.tar")]
+    with ExitStack() as stack, tarfile.open(archive, "w") as tar:
+        files = [stack.enter_context(tempfile.TemporaryFile(dir=archive.parent)) for _ in _layers(image)]
+        for layer, file in zip(_layers(image), files, strict=True):
+            _write_layer(layer, file)
+        layers = [_described(file, "image.layer.v1.tar") for file in files]
         config = {
             "Env": [f"{name}={value}" for name, value in ({"PATH": "/usr/local/bin:/usr/bin:/bin"} | image.environment).items()],
             "Entrypoint": list(image.entry),
             "User": image.user,
         }
-        rootfs = {"type": "layers", "diff_ids": [layers[0]["digest"]]}
+        rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]}
         settings = _put(tar, _json({"architecture": "amd64", "os": "linux", "config": config, "rootfs": rootfs}), "image.config.v1+json")
         kind = "application/vnd.oci.image.manifest.v1+json"
         content = _json({"schemaVersion": 2, "mediaType": kind, "config": settings, "layers": layers})
@@ -74,10 +81,20 @@ def write(image: Image, archive: Path) -> None:
         manifest["platform"] = {"architecture": "amd64", "os": "linux"}
         _add(tar, "index.json", _json({"schemaVersion": 2, "manifests": [manifest]}))
         _add(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
-        entry = tarfile.TarInfo(f"blobs/sha256/{str(layers[0]['digest'])[7:]}")
-        entry.size = layer.seek(0, io.SEEK_END)
-        layer.seek(0)
-        tar.addfile(entry, layer)
+        for described, file in zip(layers, files, strict=True):
+            _add_layer(tar, str(described["digest"])[7:], file)
+
+
+def _layers(image: Image) -> list[Image]:
+    """The lowest first."""
+    return [*(_layers(image.base) if image.base else []), image]
+
+
+def _add_layer(tar: tarfile.TarFile, digest: str, file: IO[bytes]) -> None:
+    entry = tarfile.TarInfo(f"blobs/sha256/{digest}")
+    entry.size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    tar.addfile(entry, file)
 
 
 def _write_layer(image: Image, layer: IO[bytes]) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import IO
@@ -23,6 +24,7 @@ NODE = "real-0"
 ADDRESS = "10.244.77.1"  # of the bridge: a node's address may not be a loopback one; nothing outside reaches it
 GPUS = 4
 _CNI = Path("/usr/lib/cni")
+_NAMES = Path(__file__).parent / "names.py"
 _PACKAGES = "containerd runc containernetworking-plugins busybox-static iptables conntrack"
 
 
@@ -105,6 +107,7 @@ class RealNode:
         self._import_images()
         programs.start("kubelet", self._kubelet())
         programs.start("kube-proxy", self._proxy())
+        programs.start("names", [sys.executable, str(_NAMES), str(self.plane.kubeconfig), ADDRESS])
         programs.start("fakegpu", [str(path_of("fakegpu")), f"-count={GPUS}", f"-unhealthy-file={self.unhealthy_file}"])
         programs.wait_for("kubelet", "the node is Ready and has its GPUs", self._is_ready, timeout_s=120.0)
 
@@ -117,7 +120,7 @@ class RealNode:
         for name in ("fakegpu", "kubelet"):
             self.plane.processes.stop(name)
         self._end_containers()
-        for name in ("kube-proxy", "containerd"):
+        for name in ("names", "kube-proxy", "containerd"):
             self.plane.processes.stop(name)
         end_containers(self._state)
         subprocess.run([path_of("kube-proxy"), "--cleanup"], capture_output=True, check=False)
@@ -196,6 +199,7 @@ class RealNode:
             "failSwapOn": False,
             "podLogsDir": str(self._state / "pod-logs"),
             "clusterDomain": "cluster.local",
+            "clusterDNS": [ADDRESS],
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%"},
             "syncFrequency": "10s",
             "makeIPTablesUtilChains": False,  # rules that nobody would take away again, in every table

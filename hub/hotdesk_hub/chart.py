@@ -1,0 +1,108 @@
+"""JupyterHub's configuration in the chart's hub: its values (a file), its passwords and tokens (variables), then what the operator wrote.
+
+Rendered by helm/hotdesk/templates/hub-secrets.yaml. What Hotdesk itself needs is `on_cluster`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from traitlets.config.loader import LazyConfigValue
+
+from hotdesk_hub import on_cluster
+from hotdesk_hub.config import ADMIN, QUIET_LAB, run_own_text
+
+VALUES = Path("/etc/hotdesk/values.json")
+HUB_PORT = 8081
+Values = Mapping[str, Any]
+
+
+def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, str] = os.environ) -> None:
+    values = json.loads(values_file.read_text())
+    is_ours = "authenticator_class" not in values["config"].get("JupyterHub", {})
+    admins = values["admins"] or ([ADMIN] if is_ours else [])
+    _hub(c, values, environment)
+    _log_in(c, admins, environment)
+    c.JupyterHub.load_groups = {project: {"users": members} for project, members in values["members"].items()}
+    _workspaces(c, values["workspaces"])
+    on_cluster.configure(
+        c,
+        scheduler_url=values["schedulerUrl"],
+        scheduler_token=environment["HOTDESK_HUB_SCHEDULER_TOKEN"],
+        spawner_token=environment["HOTDESK_HUB_SPAWNER_TOKEN"],
+        admins=admins,
+    )
+    for name, settings in values["config"].items():
+        for setting, value in settings.items():
+            add(c[name], setting, value)
+    for name, text in sorted(values["extraConfig"].items()):
+        run_own_text(text, c, name=f"hub.extraConfig.{name}")
+
+
+def add(section: Any, setting: str, value: Any) -> None:
+    """Lists and mappings are added to what is there: who names a service of his own does not mean that ours goes."""
+    there = section.get(setting)
+    if isinstance(value, list) and isinstance(there, list | LazyConfigValue):
+        there.extend(value)
+    elif isinstance(value, dict) and isinstance(there, dict | LazyConfigValue):
+        there.update(value)
+    else:
+        section[setting] = value
+
+
+def _hub(c: Any, values: Values, environment: Mapping[str, str]) -> None:
+    c.JupyterHub.base_url = values["baseUrl"]
+    c.JupyterHub.hub_bind_url = f"http://:{HUB_PORT}"
+    c.JupyterHub.hub_connect_url = values["hubUrl"]
+    c.JupyterHub.db_url = environment.get("HOTDESK_HUB_DATABASE_URL") or "sqlite:///jupyterhub.sqlite"
+    c.JupyterHub.cleanup_proxy = False  # a hub that stops leaves the ways to workspaces
+    c.ConfigurableHTTPProxy.should_start = False
+    c.ConfigurableHTTPProxy.api_url = values["proxyApiUrl"]
+
+
+def _log_in(c: Any, admins: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Until an operator chooses another: one password for admins, one for everybody else, made by the chart."""
+    c.JupyterHub.authenticator_class = "shared-password"
+    c.Authenticator.admin_users = set(admins)
+    c.SharedPasswordAuthenticator.allow_all = True  # who knows the password; a project's members are another question
+    c.SharedPasswordAuthenticator.admin_password = environment["HOTDESK_HUB_ADMIN_PASSWORD"]
+    c.SharedPasswordAuthenticator.user_password = environment["HOTDESK_HUB_USER_PASSWORD"]
+
+
+def _workspaces(c: Any, values: Values) -> None:
+    spawner = c.KubeSpawner
+    spawner.image = values["image"]
+    spawner.image_pull_policy = values["imagePullPolicy"]
+    spawner.cmd = values["command"] or None
+    spawner.args = list(QUIET_LAB)
+    spawner.default_url = values["defaultUrl"]
+    spawner.environment = values["environment"]
+    spawner.node_selector = values["nodeSelector"]
+    spawner.tolerations = values["tolerations"]
+    spawner.profile_list = values["profiles"]
+    spawner.start_timeout = spawner.http_timeout = values["startTimeoutS"]
+    spawner.uid = spawner.gid = spawner.fs_gid = values["user"]
+    spawner.pod_security_context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    spawner.container_security_context = {"capabilities": {"drop": ["ALL"]}}
+    spawner.cpu_guarantee = values["cpu"]["guarantee"] or None
+    spawner.cpu_limit = values["cpu"]["limit"] or None
+    spawner.mem_guarantee = values["memory"]["guarantee"] or None
+    spawner.mem_limit = values["memory"]["limit"] or None
+    _home(spawner, values["home"])
+
+
+def _home(spawner: Any, home: Values) -> None:
+    volume: dict[str, Any] = {"name": "home", "emptyDir": {}}
+    if home["type"] == "claim":
+        spawner.storage_pvc_ensure = True
+        spawner.pvc_name_template = "home-{username}"
+        spawner.storage_capacity = home["capacity"]
+        spawner.storage_class = home["storageClass"] or None
+        volume = {"name": "home", "persistentVolumeClaim": {"claimName": "{pvc_name}"}}
+    spawner.volumes = [volume]
+    spawner.volume_mounts = [{"name": "home", "mountPath": home["path"]}]
+    spawner.working_dir = home["path"]

@@ -1,0 +1,136 @@
+"""What the chart's values come to in its hub: the rendered file, as the hub's pod reads it, in JupyterHub's own classes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helm_chart import MATRIX, Json, render, why_no_helm
+from hotdesk_api.errors import Invalid
+from hotdesk_hub import chart
+from hotdesk_spawner.kube import HotdeskKubeSpawner
+from jupyterhub.app import JupyterHub
+from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
+from traitlets.config import Config, Configurable
+
+pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
+_SECRETS = {
+    "HOTDESK_HUB_ADMIN_PASSWORD": "a" * 40,
+    "HOTDESK_HUB_USER_PASSWORD": "u" * 40,
+    "HOTDESK_HUB_SCHEDULER_TOKEN": "s" * 40,
+    "HOTDESK_HUB_SPAWNER_TOKEN": "p" * 40,
+}
+
+
+def _configured(values: Json, folder: Path, **more: str) -> Any:
+    (secret,) = (item for item in render(values) if item["kind"] == "Secret" and item["metadata"]["name"] == "rel-hotdesk-hub-config")
+    file = folder / "values.json"
+    file.write_text(secret["stringData"]["values.json"])
+    c = Config()
+    text = secret["stringData"]["jupyterhub_config.py"].replace("configure(get_config())", "")
+    exec(text, {})  # what it imports is there
+    chart.configure(c, values_file=file, environment=_SECRETS | more)
+    return c
+
+
+def _hub(c: Any) -> JupyterHub:
+    return JupyterHub(config=c)
+
+
+def _spawner(c: Any) -> HotdeskKubeSpawner:
+    """With its settings, and without looking for a cluster."""
+    made = HotdeskKubeSpawner.__new__(HotdeskKubeSpawner)
+    Configurable.__init__(made, config=c)
+    return made
+
+
+@pytest.mark.parametrize("case", [case for case in MATRIX if case.startswith("whole")])
+def test_every_setting_is_one_that_jupyterhub_knows(case: str, tmp_path: Path) -> None:
+    c = _configured(MATRIX[case], tmp_path)
+    known = {
+        "JupyterHub": JupyterHub,
+        "KubeSpawner": HotdeskKubeSpawner,
+        "Spawner": HotdeskKubeSpawner,
+        "QueuedSpawner": HotdeskKubeSpawner,
+    }
+    for name, kind in known.items():
+        assert set(c[name]) - set(kind.class_traits(config=True)) == set(), name
+
+
+def test_hub_starts_workspaces_from_the_values(tmp_path: Path) -> None:
+    workspaces = {
+        "home": {"storageClass": "fast", "capacity": "5Gi"},
+        "cpu": {"limit": 4},
+        "memory": {"guarantee": "1G"},
+        "nodeSelector": {"hotdesk.io/pool": "people"},
+        "environment": {"A": "b"},
+    }
+    spawner = _spawner(_configured({"workspaces": workspaces}, tmp_path))
+    assert (spawner.image, spawner.cmd) == ("ghcr.io/hotdesk/notebook:0.1.0", ["jupyterhub-singleuser"])
+    assert (spawner.cpu_guarantee, spawner.cpu_limit, spawner.mem_guarantee, spawner.mem_limit) == (0.1, 4, 2**30, None)
+    assert (spawner.storage_class, spawner.storage_capacity, spawner.node_selector) == ("fast", "5Gi", {"hotdesk.io/pool": "people"})
+    assert spawner.environment == {"A": "b"}
+    assert spawner.scheduler_url == "http://rel-hotdesk.hotdesk.svc:80"
+    assert (spawner.uid, spawner.fs_gid, spawner.default_url) == (1000, 1000, "/lab")
+
+
+def test_first_log_in_is_by_passwords_that_the_chart_makes(tmp_path: Path) -> None:
+    log_in = SharedPasswordAuthenticator(config=_configured({}, tmp_path))
+    assert (log_in.admin_users, log_in.allow_all) == ({"admin"}, True)
+    assert (log_in.admin_password, log_in.user_password) == ("a" * 40, "u" * 40)
+
+
+def test_another_log_in_makes_nobody_an_admin_and_lets_nobody_in_by_itself(tmp_path: Path) -> None:
+    """Whoever calls himself admin there is not ours."""
+    from jupyterhub.auth import PAMAuthenticator
+
+    c = _configured({"hub": {"config": {"JupyterHub": {"authenticator_class": "pam"}}}}, tmp_path)
+    log_in = PAMAuthenticator(config=c)
+    assert (_hub(c).authenticator_class, log_in.admin_users, log_in.allow_all) == (PAMAuthenticator, set(), False)
+    named = _configured({"hub": {"admins": ["carla"], "config": {"JupyterHub": {"authenticator_class": "pam"}}}}, tmp_path)
+    assert PAMAuthenticator(config=named).admin_users == {"carla"}
+    (role,) = (role for role in _hub(named).load_roles if role["name"] == "hotdesk-admin")
+    assert role["users"] == ["carla"]
+
+
+def test_admin_of_the_first_log_in_manages_projects(tmp_path: Path) -> None:
+    (role,) = (role for role in _hub(_configured({}, tmp_path)).load_roles if role["name"] == "hotdesk-admin")
+    assert role["users"] == ["admin"]
+
+
+def test_operators_settings_are_added_to_ours_or_replace_them(tmp_path: Path) -> None:
+    config = {
+        "JupyterHub": {"services": [{"name": "culler", "admin": True}], "tornado_settings": {"headers": {}}, "default_url": "/hub/spawn"},
+        "KubeSpawner": {"volumes": [{"name": "data", "emptyDir": {}}], "start_timeout": 99},
+    }
+    c = _configured({"hub": {"config": config}}, tmp_path)
+    hub, spawner = _hub(c), _spawner(c)
+    assert [service["name"] for service in hub.services] == ["hotdesk", "hotdesk-spawner", "culler"]
+    assert set(hub.tornado_settings) == {"slow_spawn_timeout", "headers"}
+    assert hub.default_url == "/hub/spawn"
+    assert [volume["name"] for volume in spawner.volumes] == ["home", "data"]
+    assert spawner.start_timeout == 99
+
+
+def test_python_of_the_operator_runs_last_in_the_order_of_its_names(tmp_path: Path) -> None:
+    texts = {"b": "c.KubeSpawner.image += '-b'", "a": "c.KubeSpawner.image = 'own'"}
+    assert _configured({"hub": {"extraConfig": texts}}, tmp_path).KubeSpawner.image == "own-b"
+    with pytest.raises(Invalid, match=r"hub\.extraConfig\.a failed: NameError"):
+        _configured({"hub": {"extraConfig": {"a": "nonsense"}}}, tmp_path)
+
+
+def test_members_and_database_are_those_of_the_values(tmp_path: Path) -> None:
+    c = _configured({"hub": {"members": {"team-a": ["alice"]}}}, tmp_path)
+    assert _hub(c).load_groups == {"team-a": {"users": ["alice"]}}
+    assert _hub(c).db_url == "sqlite:///jupyterhub.sqlite"
+    elsewhere = _configured({}, tmp_path, HOTDESK_HUB_DATABASE_URL="postgresql+psycopg://hub@db/hub")
+    assert _hub(elsewhere).db_url == "postgresql+psycopg://hub@db/hub"
+
+
+def test_secrets_are_not_in_the_file_of_values(tmp_path: Path) -> None:
+    _configured({}, tmp_path)
+    written = (tmp_path / "values.json").read_text()
+    assert json.loads(written)["admins"] == []
+    assert not [value for value in _SECRETS.values() if value in written]
