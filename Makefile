@@ -45,7 +45,7 @@ passwords:
 
 test:
 	@bash .ci/install dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 night:
 	@bash .ci/install dev

@@ -1,4 +1,4 @@
-"""How a test session ends: nothing of its clusters is left, and where they could have run (in CI) no test was skipped for want of one.
+"""How a test session ends: what was skipped and why; nothing of its clusters is left; none was missing where it could have run (in CI).
 
 A plugin of pytest for the process that reports, not for its workers.
 """
@@ -31,7 +31,7 @@ class ClusterReport:
         self.faults: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.skipped and isinstance(report.longrepr, tuple):
+        if report.skipped and isinstance(report.longrepr, tuple):  # not an expected failure
             self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
 
     @pytest.hookimpl(trylast=True)  # when the workers have ended
@@ -41,6 +41,8 @@ class ClusterReport:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for reason, count in self.skipped.most_common():
+            terminalreporter.write_line(f"SKIPPED {count} test{'s' * (count > 1)}: {reason}", yellow=True)
         for fault in self.faults:
             terminalreporter.write_line(f"ERROR {fault}", red=True)
 
