@@ -166,7 +166,9 @@ def _build(program: Program) -> None:
 
 def _go(*arguments: str) -> str:
     environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false", "GOWORK": "off"}
-    with subprocess.Popen(["go", *arguments], cwd=GOMOD, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as go:
+    ends_with_us = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []  # it would write where nobody looks any more
+    command = [*ends_with_us, "go", *arguments]
+    with subprocess.Popen(command, cwd=GOMOD, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as go:
         try:
             out, _ = go.communicate()
         except BaseException:  # the compilers it started end with it
