@@ -103,6 +103,36 @@ def test_a_size_that_is_none_is_refused_with_a_sentence(size: str) -> None:
     assert "is no size of a pod group: hotdesk.io/pod-group-size says" in problem
 
 
+NONSENSE = (
+    "",
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "-Infinity",
+    "1e400",
+    "1e-9",
+    "5",
+    "½",
+    "\u0663",
+    "1Gi",
+    "9" * 5000,
+    "lots",
+    "0x10",
+    "1_000",
+    "-0.5",
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu-fraction", "gpu-memory", claims.PRIORITY, groups.SIZE, groups.GROUP, claims.CLASS, claims.PREEMPTIBLE]
+)
+def test_whatever_an_annotation_says_the_pod_is_read(name: str) -> None:
+    for value in NONSENSE:
+        found = claim(annotations={groups.GROUP: "g", name: value})
+        assert 0 <= found.priority <= 1000
+
+
 @pytest.mark.parametrize(
     ("spec", "size"),
     [

@@ -125,8 +125,8 @@ def _class(notes: Json, spec: Json) -> tuple[int, bool, Kind]:
     name = str(notes.get(CLASS) or spec.get("priorityClassName") or "")
     other = min(max(int(spec.get("priority") or 0), 0), _MOST) if name else 50
     priority, preemptible, kind = _CLASSES.get(name, (other, True, Kind.TRAIN))
-    if str(notes.get(PRIORITY, "")).isdecimal():
-        priority = min(int(notes[PRIORITY]), _MOST)
+    if (said := str(notes.get(PRIORITY, ""))).isdecimal():
+        priority = min(int(said[:20]), _MOST)
     if PREEMPTIBLE in notes:
         preemptible = notes[PREEMPTIBLE] != "false"
     elif PREEMPTIBILITY in notes:

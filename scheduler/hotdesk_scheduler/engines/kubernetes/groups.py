@@ -45,7 +45,7 @@ def read_group(namespace: str, notes: Json, spec: Json) -> tuple[Group | None, s
     if not name:
         return None, ""
     said = next(((key, str(notes[key])) for key in _SIZES if key in notes), None)
-    if said is not None and not (said[1].isascii() and said[1].isdecimal() and 0 < int(said[1]) <= 100_000):
+    if said is not None and not (said[1].isascii() and said[1].isdecimal() and len(said[1]) < 7 and 0 < int(said[1]) <= 100_000):
         return None, f"{said[1][:40]!r} is no size of a pod group: {said[0]} says how many pods start together, such as 4."
     path = f"/apis/{kind}/namespaces/{namespace}/podgroups/{name}" if kind else None
     return Group(name, int(said[1]) if said else None, path), ""

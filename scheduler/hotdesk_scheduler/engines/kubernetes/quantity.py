@@ -13,6 +13,13 @@ _SUFFIXES = {
 
 def amount(text: object) -> Decimal:
     """Raises ValueError if it is no quantity."""
+    found = _amount(text)
+    if not found.is_finite():
+        raise ValueError(f"{str(text)[:40]!r} is not a quantity")
+    return found
+
+
+def _amount(text: object) -> Decimal:
     said = str(text).strip()
     number = said.rstrip("numkKMGTPEi")
     try:
