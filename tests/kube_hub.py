@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from scheduler_fixture import ADMIN, HOST, Scheduler
 
 TOKEN = "tests-token-" * 3
 CONFIG = Path(__file__).parent / "kubernetes" / "hub_config.py"
-WITHIN_S = 90.0
+WITHIN_S = 120.0
+START_S = 280.0
 
 
 class _Answers(http.server.BaseHTTPRequestHandler):
@@ -52,33 +53,42 @@ class Hub:
     notebook: str
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    python: str = sys.executable
+    config: Path = CONFIG
+    base_path: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def api(self) -> httpx.Client:
-        return httpx.Client(
-            base_url=f"http://127.0.0.1:{self.port}/hub/api", headers={"Authorization": f"token {TOKEN}"}, timeout=60, trust_env=False
-        )
+        base_url = f"{self.url}{self.base_path}/hub/api"
+        return httpx.Client(base_url=base_url, headers={"Authorization": f"token {TOKEN}"}, timeout=60, trust_env=False)
 
     def start(self) -> None:
         given = {
             "KUBECONFIG": str(self.cluster.kubeconfig),
-            "HUB_URL": f"http://127.0.0.1:{self.port}",
+            "HUB_URL": self.url,
             "SCHEDULER_URL": self.scheduler.url,
             "SCHEDULER_TOKEN": HOST,
             "TESTS_TOKEN": TOKEN,
             "PRETENDED_SERVER": self.notebook,
             "NODE_POOL": self.namespace,
+            "PYTHONPATH": str(Path(__file__).parent),
+            **self.environment,
         }
         with (self.folder / "hub.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterhub", "-f", str(CONFIG)],
+                [self.python, "-m", "jupyterhub", "-f", str(self.config)],
                 cwd=self.folder,
                 env={**os.environ, **given},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        self.until(self._answers, "the hub answering")
+        self.until(self._answers, "the hub answering", within_s=START_S)
 
     def _answers(self) -> bool:
         assert self.process is not None
@@ -105,11 +115,11 @@ class Hub:
             except subprocess.TimeoutExpired:
                 self.kill()
 
-    def until(self, holds: Any, what: str) -> Any:
+    def until(self, holds: Any, what: str, *, within_s: float = WITHIN_S) -> Any:
         """What `holds()` gives, once that is something."""
-        deadline = time.monotonic() + WITHIN_S
+        deadline = time.monotonic() + within_s
         while not (found := holds()):
-            assert time.monotonic() < deadline, f"{what}: not within {WITHIN_S:.0f} s\n{self.log[-6000:]}"
+            assert time.monotonic() < deadline, f"{what}: not within {within_s:.0f} s\n{self.log[-6000:]}"
             time.sleep(0.1)
         return found
 
@@ -138,10 +148,11 @@ class Hub:
     @contextlib.contextmanager
     def browser(self, user: str) -> Iterator[httpx.Client]:
         """Logged in: pages take cookies."""
-        with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, trust_env=False, follow_redirects=True) as client:
+        base_url = f"{self.url}{self.base_path}"
+        with httpx.Client(base_url=base_url, timeout=60, trust_env=False, follow_redirects=True) as client:
             client.get("/hub/login")
-            form = {"username": user, "password": "any", "_xsrf": client.cookies.get("_xsrf", path="/hub/") or ""}
-            answer = client.post("/hub/login?next=/hub/home", data=form)
+            form = {"username": user, "password": "any", "_xsrf": client.cookies.get("_xsrf", path=f"{self.base_path}/hub/") or ""}
+            answer = client.post(f"/hub/login?next={self.base_path}/hub/home", data=form)
             assert answer.status_code == 200, answer.text
             yield client
 
@@ -178,30 +189,39 @@ def hub_on(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Hub]:
     cluster.add_nodes(2, owner=namespace, labels={"hotdesk.io/pool": namespace, "nvidia.com/gpu.memory": "32768"})
     names = ["--namespace", namespace, "--namespace-prefix", f"{namespace}-", "--kubeconfig", str(cluster.kubeconfig)]
     scheduler = Scheduler(folder / "scheduler", "", "team-a=4,team-b=4", more=["--engine", "kubernetes", *names, "--grace-s", "1"])
+    with pretended_notebook() as notebook:
+        hub = Hub(cluster, scheduler, namespace, folder, notebook)
+        try:
+            scheduler.start()
+            hub.until(lambda: is_ready(scheduler), "the scheduler being ready")
+            hub.start()
+            yield hub
+        finally:
+            hub.end()
+            scheduler.end()
+            for project in ("team-a", "team-b"):
+                clean(cluster, hub.space(project))
+
+
+@contextlib.contextmanager
+def pretended_notebook() -> Iterator[str]:
+    """The address of what answers everything with 200."""
     notebook = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
     threading.Thread(target=notebook.serve_forever, daemon=True).start()
-    hub = Hub(cluster, scheduler, namespace, folder, f"http://127.0.0.1:{notebook.server_address[1]}")
     try:
-        scheduler.start()
-        hub.until(lambda: _is_ready(scheduler), "the scheduler being ready")
-        hub.start()
-        yield hub
+        yield f"http://127.0.0.1:{notebook.server_address[1]}"
     finally:
-        hub.end()
-        scheduler.end()
         notebook.shutdown()
         notebook.server_close()
-        for project in ("team-a", "team-b"):
-            _clean(cluster, hub.space(project))
 
 
-def _is_ready(scheduler: Scheduler) -> bool:
+def is_ready(scheduler: Scheduler) -> bool:
     with contextlib.suppress(httpx.HTTPError):
         return httpx.get(f"{scheduler.url}/readyz", timeout=5, trust_env=False).status_code == 200
     return False
 
 
-def _clean(cluster: Cluster, space: str) -> None:
+def clean(cluster: Cluster, space: str) -> None:
     with contextlib.suppress(Exception):  # it may never have been made
         for name in cluster.kubectl("get", "workloads", "-n", space, "-o", "name").split():
             cluster.kubectl("patch", name, "-n", space, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 SERVICE = "hotdesk"
@@ -35,3 +36,17 @@ def roles(admins: list[str]) -> list[dict[str, Any]]:
         {"name": "hotdesk-scheduler", "description": "The scheduler", "scopes": SCHEDULER_SCOPES, "services": [SERVICE]},
         {"name": "hotdesk-spawner", "description": "The hub's spawner", "scopes": [ACCESS, HOST], "services": [SPAWNER_SERVICE]},
     ]
+
+
+def added(there: Sequence[dict[str, Any]], ours: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One role of each name, which JupyterHub insists on: to one that is there already, scopes and members are added."""
+    found = {role["name"]: dict(role) for role in there}
+    for role in ours:
+        known = found.setdefault(role["name"], {})
+        for field, value in role.items():
+            known[field] = _union(known.get(field, ()), value) if isinstance(value, list) else known.get(field, value)
+    return list(found.values())
+
+
+def _union(there: Sequence[str], ours: Sequence[str]) -> list[str]:
+    return [*there, *(item for item in ours if item not in there)]

@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm())),
     pytest.mark.skipif(why_not_fetched() is not None, reason=f"the schemas are {why_not_fetched()}"),
 ]
+_OVERLAY = CHART.parent / "overlay-z2jh"
 _VERSIONS = [pytest.param(source, id=source.version) for source in KUBERNETES]
 
 
@@ -56,6 +57,24 @@ def test_every_version_takes_every_object_of_the_chart_as_it_is(case: str) -> No
     assert len({item["kind"] for item in items}) > 5
     for source in KUBERNETES:
         assert [fault for item in items for fault in faults(item, source)] == []
+
+
+def test_every_version_takes_what_is_added_to_a_zero_to_jupyterhub_release() -> None:
+    items = [item for name in ("rights.yaml", "isolation.yaml") for item in yaml.safe_load_all((_OVERLAY / name).read_text())]
+    assert {item["kind"] for item in items} == {"ClusterRole", "NetworkPolicy"}
+    items += render(yaml.safe_load((_OVERLAY / "scheduler.yaml").read_text()), release="hotdesk", namespace="jhub")
+    for source in KUBERNETES:
+        assert [fault for item in items for fault in faults(item, source)] == []
+
+
+def test_the_scheduler_beside_a_zero_to_jupyterhub_release_has_its_token_and_is_let_in() -> None:
+    items = render(yaml.safe_load((_OVERLAY / "scheduler.yaml").read_text()), release="hotdesk", namespace="jhub")
+    pod = only(items, "Deployment")["spec"]["template"]
+    told = {one["name"]: one.get("value", one.get("valueFrom")) for one in pod["spec"]["containers"][0]["env"]}
+    assert told["JUPYTERHUB_API_TOKEN"] == {"secretKeyRef": {"name": "hub", "key": "hub.services.hotdesk.apiToken"}}
+    assert told["HOTDESK_ADVERTISE_URL"].startswith("http://hotdesk.jhub."), "what values.yaml takes for its address"
+    assert pod["metadata"]["labels"]["hub.jupyter.org/network-access-hub"] == "true"
+    assert pod["metadata"]["labels"]["app.kubernetes.io/name"] == "hotdesk", "whom rights.yaml means"
 
 
 @pytest.mark.parametrize("source", _VERSIONS)

@@ -7,33 +7,10 @@ from typing import Any
 from urllib.parse import urlparse
 
 from hotdesk_hub.on_cluster import configure
-from hotdesk_spawner.kube import HotdeskKubeSpawner
-from jupyterhub.proxy import Proxy
+from pretended_hub import NoProxy, PretendedSpawner
 
 c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821  JupyterHub runs this file
 POOL = os.environ["NODE_POOL"]
-
-
-class NoProxy(Proxy):  # type: ignore[misc]  # JupyterHub ships no types
-    should_start = False
-    routes: dict[str, Any] = {}
-
-    async def add_route(self, routespec: str, target: str, data: dict[str, Any]) -> None:
-        self.routes[routespec] = {"routespec": routespec, "target": target, "data": data}
-
-    async def delete_route(self, routespec: str) -> None:
-        self.routes.pop(routespec, None)
-
-    async def get_all_routes(self) -> dict[str, Any]:
-        return dict(self.routes)
-
-
-class Spawner(HotdeskKubeSpawner):
-    """Pods of kwok have addresses where nobody listens."""
-
-    def _get_pod_url(self, pod: Any) -> str:
-        assert pod["status"]["podIP"]
-        return os.environ["PRETENDED_SERVER"]
 
 
 c.JupyterHub.services = [{"name": "tests", "api_token": os.environ["TESTS_TOKEN"]}]
@@ -45,7 +22,7 @@ configure(
     spawner_token=os.environ["SCHEDULER_TOKEN"],
 )
 assert c.JupyterHub.spawner_class == "hotdesk-kube"
-c.JupyterHub.spawner_class = Spawner
+c.JupyterHub.spawner_class = PretendedSpawner
 c.JupyterHub.proxy_class = NoProxy
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
