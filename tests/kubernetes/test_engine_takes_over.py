@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from cluster.running import Cluster
 from engine_world import RECLAIMED, eventually, half
+from hotdesk_api.errors import Unavailable
 from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Phase, Placement, PodState
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
-from hotdesk_scheduler.engines.kubernetes.lease import Terms
+from hotdesk_scheduler.engines.kubernetes.lease import Terms, awake_or_not
 from kube_world import PATIENT, Kube, kube_world
 
 
@@ -173,6 +174,24 @@ async def test_one_who_lost_the_lease_knows_and_does_nothing_more(kube: Kube) ->
     await kube.api.merge(lease, {"spec": {"holderIdentity": ""}})
     kube.engine = KubernetesEngine(kube.config)
     await kube.engine.open()
+    assert kube.pod(workload_id).state is PodState.PENDING
+
+
+async def test_a_leader_that_wakes_up_after_its_time_writes_nothing_of_what_it_decides(kube: Kube) -> None:
+    workload_id = await kube.submit("job")
+    path, first = kube.pod_path(workload_id), kube.engine
+    first._lease._monotonic = lambda: awake_or_not() + 3600  # it slept for an hour; the loop has not looked yet
+    await kube.start(workload_id, placement=Placement("dgx1-1"))
+    with pytest.raises(Unavailable):
+        await kube.submit("another")
+    await asyncio.wait_for(first.lost(), 30)
+    await first.close()
+    with pytest.raises(ApiError, match="404"):
+        await kube.api.get(path)
+    await kube.api.merge(_lease(kube), {"spec": {"holderIdentity": ""}})
+    kube.engine = KubernetesEngine(kube.config)
+    await kube.engine.open()
+    assert [one.name for one in kube.engine.snapshot().workloads] == ["job"]
     assert kube.pod(workload_id).state is PodState.PENDING
 
 
