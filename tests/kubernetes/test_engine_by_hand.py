@@ -28,7 +28,7 @@ def project(name: str, **spec: Any) -> Json:
 
 async def seen(kube: Kube, path: str, holds: Callable[[Json], Any]) -> Json:
     """The object, once it is so."""
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 60
     while True:
         try:
             found: Json = await kube.api.get(path)
@@ -41,7 +41,7 @@ async def seen(kube: Kube, path: str, holds: Callable[[Json], Any]) -> Json:
 
 
 async def gone(kube: Kube, path: str) -> None:
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 60
     while True:
         try:
             await kube.api.get(path)

@@ -136,21 +136,21 @@ class Sightings:
         self._pods.discard(seen)
 
     def _may_have(self, entry: Entry, pod: Pod, seen: Seen) -> bool:
-        """It waits for a place, and this pod has one: its node's word, or one that is still free."""
+        """It waits for a place, and this pod has one that nobody was given meanwhile."""
         if entry.workload.phase is not Phase.ACTIVE or pod.state in HOLDING or not _is_unrecorded(pod, seen):
             return False
         placement = manifests.placement_in(seen.placement)
-        if placement is None or not _is_true(placement, seen):
-            return False
-        return seen.node is not None or self._is_free(placement)
+        return placement is not None and _is_true(placement, seen) and self._is_free(placement, seen)
 
-    def _is_free(self, placement: Placement) -> bool:
-        node = self._book.nodes.get(placement.node)
+    def _is_free(self, placement: Placement, seen: Seen) -> bool:
+        """One that is on its node already is among what others hold there, as long as it is nobody's."""
+        node = next((node for node in self._book.snapshot().nodes if node.name == placement.node), None)
         if node is None or not node.ready:
             return False
         pods = (pod for entry in self._book.entries.values() for pod in entry.workload.pods if _is_on(pod, node.name))
         held = sum(pod.placement.gpu_millis for pod in pods if pod.placement)
-        return held + node.foreign.gpu_millis + placement.gpu_millis <= node.gpus * 1000
+        asked = placement.gpu_millis if seen.node is None else 0
+        return held + node.foreign.gpu_millis + asked <= node.gpus * 1000
 
     # after a restart
 
