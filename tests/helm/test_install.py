@@ -183,10 +183,10 @@ def _install(release: Release) -> None:
 
 
 def _open_workspace(release: Release, demo: Person) -> Kernel:
-    """On a GPU, in a home that is kept; what runs in it knows its share, its project and no secret of the hub's."""
+    """On half a GPU, in a home that is kept; what runs in it knows its share, its project and no secret of the hub's."""
     release.volume(release.space("research"), "home-demo")
     assert "research" in demo.browse().get("/hub/spawn").text
-    answer = demo.ask(project="research", gpu="1")
+    answer = demo.ask(project="research", gpu="0.5")
     assert answer.status_code in (201, 202), answer.text
     release.until("the workspace is ready", demo.is_ready)
     assert "jupyter-config-data" in demo.browse().get("/user/demo/lab").text
@@ -202,10 +202,11 @@ def _open_workspace(release: Release, demo: Person) -> Kernel:
 
 
 def _run_a_job(release: Release, notebook: InNotebook) -> None:
-    job = "submit hello -i localhost/busybox:1 --image-pull-policy Never -g 1 --node-pools real"
+    job = "submit hello -i localhost/busybox:1 --image-pull-policy Never -g 0.5 --node-pools real"
     shown = notebook.line(f"{job} --command -- sh -c 'echo on $NVIDIA_VISIBLE_DEVICES; sleep 3600'")
     assert "submitted successfully" in shown
-    release.until("it runs and says where", lambda: "on GPU-fake-" in notebook.line("logs hello"))
+    own = notebook.kernel.run("print(os.environ['NVIDIA_VISIBLE_DEVICES'])").text.strip()
+    release.until("it runs on the other half of the workspace's GPU", lambda: f"on {own}" in notebook.line("logs hello"))
     assert "Running" in notebook.line("list")
     notebook.line("delete hello")
     release.until("it is gone", lambda: not release.pods(release.space("research"), "hotdesk.io/workload=hello"))
