@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "bench")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "bench"), str(ROOT / "tests" / "kubernetes")]
 
 from figure import Figure  # noqa: E402 - the path has to be set first
 
@@ -21,11 +21,22 @@ from figure import Figure  # noqa: E402 - the path has to be set first
 def measurements() -> list[Callable[[], Iterator[Figure]]]:
     from decide_figures import decisions, decisions_at_ten_thousand_nodes
     from fill_figures import fragmentation
+    from kubernetes_figures import kubernetes
     from scheduler_figures import burst, listing, submit_to_first_line
     from trace_figures import traces
     from workspace_figures import workspace_ready
 
-    return [decisions, decisions_at_ten_thousand_nodes, fragmentation, traces, submit_to_first_line, burst, listing, workspace_ready]
+    return [
+        decisions,
+        decisions_at_ten_thousand_nodes,
+        fragmentation,
+        traces,
+        submit_to_first_line,
+        burst,
+        listing,
+        workspace_ready,
+        kubernetes,
+    ]
 
 
 def main() -> int:
