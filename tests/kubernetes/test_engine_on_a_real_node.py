@@ -12,7 +12,7 @@ import pytest
 from cluster.real_node import NODE
 from cluster.running import Cluster
 from engine_world import RECLAIMED
-from hotdesk_scheduler.core.model import GpuRequest, Placement, PodState
+from hotdesk_scheduler.core.model import GpuRequest, Kind, Placement, PodState
 from kube_world import Kube, kube_world
 
 pytestmark = pytest.mark.slow
@@ -60,6 +60,25 @@ async def test_a_job_talks_hears_commands_and_ends_with_its_code(real: Kube) -> 
     failed = await real.until(workload_id, PodState.FAILED)
     assert failed.exit_code == 3
     assert await real.log(workload_id, tail=1) == "gone\n"
+
+
+async def test_what_a_workspace_says_is_heard_from_the_pod_that_the_hub_made(real: Kube) -> None:
+    workload_id = await real.submit("workspace-alice", kind=Kind.WORKSPACE)
+    await real.start(workload_id, placement=HERE)
+    grant = real.engine.details(workload_id, 0).grant
+    assert grant is not None
+    container = {"image": "localhost/busybox:1", "imagePullPolicy": "Never"}
+    spec = {
+        "nodeName": NODE,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [
+            {"name": "beside", "command": ["sleep", "1000"], **container},
+            {"name": "notebook", "command": ["sh", "-c", "echo open; sleep 1000"], **container},
+        ],
+    }
+    meta = {"name": "jupyter-alice", "labels": grant.labels, "annotations": grant.annotations}
+    await real.api.create(f"/api/v1/namespaces/{grant.namespace}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    await said(real, workload_id, "open")
 
 
 async def test_a_stopped_job_gets_its_notice_and_its_grace(real: Kube) -> None:
