@@ -237,7 +237,7 @@ class NodeOut(Wire):
     name: str
     status: Literal["Ready", "NotReady"]
     role: str = "worker"
-    address: str = "127.0.0.1"
+    address: str = ""
     gpus: int
     gpu_model: str
     gpu_memory_mib: int

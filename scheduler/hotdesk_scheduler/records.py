@@ -103,8 +103,8 @@ Record = Event | Audit | PastUse
 
 
 def redacted(text: str) -> str:
-    """Without the values of what looks like a secret, at most 2,000 characters."""
-    return _SECRET.sub(r"\1***", text)[:2000]
+    """Without the values of what looks like a secret, at most 2,000 characters; without NUL, which PostgreSQL takes nowhere."""
+    return _SECRET.sub(r"\1***", text.replace("\0", ""))[:2000]
 
 
 class Records:
@@ -165,7 +165,7 @@ class Records:
 
     def _opened(self) -> sql.Engine:
         if self._database is None:
-            database = sql.create_engine(self._url)
+            database = _database(self._url)
             if database.dialect.name == "sqlite":
                 if database.url.database and database.url.database != ":memory:":
                     Path(database.url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -216,8 +216,8 @@ class Records:
         return sentence
 
     def _write(self, rows: Sequence[Record]) -> None:
-        events = [asdict(row) | {"message": redacted(row.message)} for row in rows if isinstance(row, Event)]
-        audits = [asdict(row) | {"message": redacted(row.message)} for row in rows if isinstance(row, Audit)]
+        events = [_fitting(_events, row) for row in rows if isinstance(row, Event)]
+        audits = [_fitting(_audit, row) for row in rows if isinstance(row, Audit)]
         with self._opened().begin() as connection:
             if events:
                 connection.execute(_events.insert(), events)
@@ -233,6 +233,27 @@ class Records:
                 for table in (_events, _audit):
                     newest = connection.execute(sql.select(sql.func.max(table.c.id))).scalar() or 0
                     connection.execute(table.delete().where(table.c.id <= newest - KEEP_ROWS))
+
+
+def _database(text: str) -> sql.Engine:
+    """PostgreSQL is spoken to with the driver that comes with us, also where its URL names none. OSError without a driver."""
+    url = sql.make_url(text)
+    if url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
+    try:
+        return sql.create_engine(url)
+    except ImportError as error:
+        raise OSError(f"what speaks {url.drivername} is not installed here ({error})") from error
+
+
+def _fitting(table: sql.Table, row: Event | Audit) -> dict[str, object]:
+    """As its columns take it: PostgreSQL refuses what is too long, and with it all that is written in the same breath."""
+    found: dict[str, object] = asdict(row) | {"message": redacted(row.message)}
+    for column in table.columns:
+        value = found.get(column.name)
+        if isinstance(value, str):
+            found[column.name] = value.replace("\0", "")[: getattr(column.type, "length", None)]
+    return found
 
 
 def _wal(connection: object, _record: object) -> None:

@@ -216,11 +216,12 @@ def test_a_cordoned_node_takes_nothing_new_and_stays_ready() -> None:
         "status": {
             "allocatable": {"cpu": "8", "memory": "1048577Ki", "nvidia.com/gpu": "2", "pods": "110"},
             "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.1.2.3"}],
         },
     }
     node = nodes.read_node(item)
     assert (node.gpus, node.memory_mib, node.gpu_memory_mib, node.gpu_model, node.node_type) == (2, 1024, 81920, "A100", "dgx")
-    assert node.ready
+    assert (node.ready, node.address) == (True, "10.1.2.3")
     assert Taint("node.kubernetes.io/unschedulable", "", "NoSchedule") in node.taints
     assert not nodes.devices(node)
 

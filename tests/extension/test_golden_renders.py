@@ -132,6 +132,7 @@ WAITS_DETAIL = WorkloadDetail.model_validate(LIST[1].model_dump() | {"spec": DET
 NODE = NodeOut(
     name="dgx1-1",
     status="Ready",
+    address="127.0.0.1",
     gpus=2,
     gpu_model="V100-SXM2-32GB",
     gpu_memory_mib=32768,
@@ -259,6 +260,11 @@ def test_simulated_gpus_are_marked_in_every_medium() -> None:
     for name in ("list", "describe", "nodes", "describe-node", "top-node", "top-job", "card"):
         for medium, render in MEDIA.items():
             assert "SIMULATED" in render(VIEWS[name]), (name, medium)
+
+
+def test_of_a_cluster_that_is_only_partly_simulated_not_all_is_said_to_be() -> None:
+    mixed = [LIST[0], LIST[2].model_copy(update={"simulated": False})]
+    assert "The GPUs of some of these jobs are not real." in plain.whole(jobs.job_list(mixed, project="team-a", now=NOW))
 
 
 def test_the_reason_of_what_waits_is_in_the_notebooks_table_and_in_wide() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import desks
 from hotdesk_api.models import Progress, WorkloadOut
 from hotdesk_scheduler.core.model import Phase, PodState, Policy
@@ -55,3 +57,15 @@ async def test_only_what_moved_is_told() -> None:
     changed, removed = views.refresh(engine.snapshot(), loop.holds, {})
     assert [view.id for view in removed] == [last.workload_id]
     assert len(changed) < len(loop.holds)
+
+
+async def test_a_job_is_simulated_where_its_node_is_and_while_it_waits_where_no_gpu_is_real() -> None:
+    engine, loop = await busy(30)
+    there = engine.snapshot()
+    (first, *others) = (replace(node, simulated=True) for node in there.nodes)
+    for nodes, waiting_too in (((first, *others), True), ((first, *(replace(node, simulated=False) for node in others)), False)):
+        views = Views(engine)
+        views.refresh(replace(there, nodes=nodes), loop.holds, {})
+        played = {node.name for node in nodes if node.simulated}
+        for entry in views:
+            assert entry.view.simulated == (bool(set(entry.view.nodes) & played) if entry.view.nodes else waiting_too)

@@ -128,7 +128,7 @@ def _node_row(node: NodeOut) -> tuple[Cell, ...]:
     return (
         Cell(node.name, "strong"),
         _status(node),
-        Cell(node.address),
+        Cell(node.address or "-"),
         Cell(node.role),
         Cell(node.gpu_model or "-", badge=SIMULATED if node.simulated else ""),
         Cell(str(node.gpus)),

@@ -163,7 +163,9 @@ def _list_footer(jobs: Sequence[WorkloadOut], word: str, *, some: bool) -> tuple
         none = "None of the jobs is like that." if some else f"No jobs. `{word} submit NAME -i IMAGE -g 1` submits one."
         footer.append(Cell(none, "dim"))
     if any(job.simulated for job in jobs):
-        footer.append(Cell("The GPUs of this cluster are not real.", "dim", badge=SIMULATED))
+        is_mixed = not all(job.simulated for job in jobs)
+        which = "some of these jobs" if is_mixed else "this cluster"
+        footer.append(Cell(f"The GPUs of {which} are not real.", "dim", badge=SIMULATED))
     return tuple(footer)
 
 

@@ -224,6 +224,7 @@ class Node:
     ready: bool = True
     simulated: bool = False
     foreign: Resources = field(default_factory=Resources)
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

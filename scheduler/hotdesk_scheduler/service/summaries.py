@@ -66,6 +66,7 @@ def _node_out(engine: Engine, node: Node, use: _NodeUse, free: int) -> NodeOut:
     return NodeOut(
         name=node.name,
         status="Ready" if node.ready else "NotReady",
+        address=node.address,
         gpus=node.gpus,
         gpu_model=node.gpu_model,
         gpu_memory_mib=node.gpu_memory_mib,

@@ -6,7 +6,7 @@ Core values are frozen, so "unchanged" is identity: a list of a thousand workloa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -104,14 +104,16 @@ class Views:
         self._changed: dict[str, None] = {}
         self._removed: list[WorkloadOut] = []
         self._smallest_gpu_mib = 0
-        self._simulated = False
+        self._simulated: frozenset[str] = frozenset()
+        self._all_simulated = False
 
     def catch_up(self, snapshot: Snapshot) -> None:
         """Know who is there. No view is made."""
         before = self._snapshot
         if before is None or before.nodes != snapshot.nodes:
             self._smallest_gpu_mib = min((n.gpu_memory_mib for n in snapshot.nodes if n.gpus), default=0)
-            self._simulated = any(node.simulated for node in snapshot.nodes)
+            self._simulated = frozenset(node.name for node in snapshot.nodes if node.simulated)
+            self._all_simulated = bool(self._simulated) and all(node.simulated for node in snapshot.nodes if node.gpus)
         gone, new = changed(before.workloads if before else (), snapshot.workloads)
         self._snapshot = snapshot
         for workload in gone:
@@ -214,11 +216,16 @@ class Views:
             queue_position=hold.position if hold is not None and status == "Pending" else None,
             progress=progress.progress if progress else None,
             message=progress.message if progress else "",
-            simulated=self._simulated,
+            simulated=self._is_simulated(placed),
             created_by_cli=bool(spec.command_line),
             tier_requested=_tier_requested(workload),
             tier_verified=details.tier if details else "",
         )
+
+    def _is_simulated(self, placed: Sequence[Pod]) -> bool:
+        """Whether it is where GPUs are not real; of what is nowhere yet, whether it can be nowhere else."""
+        nodes = {pod.placement.node for pod in placed if pod.placement is not None}
+        return bool(nodes & self._simulated) if nodes else self._all_simulated
 
     def detail(self, entry: Entry, *, grant: bool, secrets: bool) -> WorkloadDetail:
         """`grant`: for the hub's spawner; `secrets` False: values of variables that look secret are hidden."""
@@ -245,7 +252,7 @@ class Views:
             node=pod.placement.node,
             environment=dict(details.environment),
             gpu_millis=pod.placement.gpu_millis,
-            simulated=self._simulated,
+            simulated=pod.placement.node in self._simulated,
             tier=details.tier,
             pod=details.grant,
         )

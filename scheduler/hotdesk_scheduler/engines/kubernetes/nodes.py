@@ -40,6 +40,7 @@ def read_node(item: Json) -> Node:
         max_pods=int(amount(there["pods"])) if "pods" in there else None,
         ready=conditions.get("Ready") == "True",
         simulated=_is_simulated(meta.get("annotations") or {}),
+        address=next((one["address"] for one in status.get("addresses") or [] if one["type"] == "InternalIP"), ""),
     )
 
 

@@ -20,6 +20,7 @@ from hotdesk_scheduler.engines.base import Device
 _GROUP = re.compile(r"^(\d+)\s*[xX\u00d7]\s*(\d+)\s*[xX\u00d7]\s*([A-Za-z0-9][A-Za-z0-9._-]*)$")
 _MEMORY = re.compile(r"(?:^|-)(\d+)GB(?:$|-)", re.IGNORECASE)
 _LIVE_FOR_S = 1.0
+_ADDRESS = "127.0.0.1"  # all nodes are this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class SimulatedDevices:
             node_type=shape.node_type if shape else None,
             labels=labels,
             simulated=True,
+            address=_ADDRESS,
         )
         self._devices[name] = tuple(
             Device(index=index, uuid=_simulated_uuid(name, index), model=model, memory_mib=memory_mib, simulated=True)
@@ -171,6 +173,7 @@ class NvmlDevices:
                 memory_mib=psutil.virtual_memory().total // 2**20 // share,
                 gpu_model=devices[0].model,
                 labels={"nvidia.com/gpu.product": devices[0].model},
+                address=_ADDRESS,
             )
             for name, devices in self._by_node.items()
         )
@@ -215,7 +218,8 @@ class NoDevices:
     simulated = False
 
     def nodes(self) -> tuple[Node, ...]:
-        return (Node(name=_host_name(), cpu_millis=(psutil.cpu_count() or 1) * 1000, memory_mib=psutil.virtual_memory().total // 2**20),)
+        cpu_millis, memory_mib = (psutil.cpu_count() or 1) * 1000, psutil.virtual_memory().total // 2**20
+        return (Node(name=_host_name(), cpu_millis=cpu_millis, memory_mib=memory_mib, address=_ADDRESS),)
 
     def devices(self, node: str) -> Sequence[Device]:
         return ()
