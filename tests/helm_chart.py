@@ -77,7 +77,10 @@ MATRIX: dict[str, Json] = {
         },
         **PLACED,
         "settings": {"HOTDESK_GRACE_S": "60"},
-        "networkPolicy": {"ingressFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]},
+        "networkPolicy": {
+            "ingressFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+            "egress": [{"ports": [{"port": 6432, "protocol": "TCP"}]}],
+        },
     },
 }
 ROUTE: Json = {"httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}], "hostnames": ["gpu.example.org"]}}

@@ -24,7 +24,8 @@ Values = Mapping[str, Any]
 def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, str] = os.environ) -> None:
     values = json.loads(values_file.read_text())
     is_ours = "authenticator_class" not in values["config"].get("JupyterHub", {})
-    admins = values["admins"] or ([ADMIN] if is_ours else [])
+    named = {*values["admins"], *values["config"].get("Authenticator", {}).get("admin_users", [])}
+    admins = sorted(named) or ([ADMIN] if is_ours else [])
     _hub(c, values, environment)
     _log_in(c, admins, environment)
     c.JupyterHub.load_groups = {project: {"users": members} for project, members in values["members"].items()}
@@ -48,7 +49,7 @@ def add(section: Any, setting: str, value: Any) -> None:
     there = section.get(setting)
     if isinstance(value, list) and isinstance(there, list | LazyConfigValue):
         there.extend(value)
-    elif isinstance(value, dict) and isinstance(there, dict | LazyConfigValue):
+    elif (isinstance(value, list) and isinstance(there, set)) or (isinstance(value, dict) and isinstance(there, dict | LazyConfigValue)):
         there.update(value)
     else:
         section[setting] = value
@@ -58,10 +59,16 @@ def _hub(c: Any, values: Values, environment: Mapping[str, str]) -> None:
     c.JupyterHub.base_url = values["baseUrl"]
     c.JupyterHub.hub_bind_url = f"http://:{HUB_PORT}"
     c.JupyterHub.hub_connect_url = values["hubUrl"]
-    c.JupyterHub.db_url = environment.get("HOTDESK_HUB_DATABASE_URL") or "sqlite:///jupyterhub.sqlite"
+    c.JupyterHub.db_url = _with_driver(environment.get("HOTDESK_HUB_DATABASE_URL") or "sqlite:///jupyterhub.sqlite")
     c.JupyterHub.cleanup_proxy = False  # a hub that stops leaves the ways to workspaces
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.api_url = values["proxyApiUrl"]
+
+
+def _with_driver(url: str) -> str:
+    """PostgreSQL is spoken to with the driver that is in the image, also where its URL names none."""
+    scheme, mark, rest = url.partition("://")
+    return f"postgresql+psycopg://{rest}" if mark and scheme in ("postgres", "postgresql") else url
 
 
 def _log_in(c: Any, admins: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -99,6 +106,7 @@ def _home(spawner: Any, home: Values) -> None:
     volume: dict[str, Any] = {"name": "home", "emptyDir": {}}
     if home["type"] == "claim":
         spawner.storage_pvc_ensure = True
+        spawner.delete_pvc = False  # a home in each project: who goes leaves them to the projects, and the hub may delete none
         spawner.pvc_name_template = "home-{username}"
         spawner.storage_capacity = home["capacity"]
         spawner.storage_class = home["storageClass"] or None

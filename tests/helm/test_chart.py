@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import fields
 
@@ -12,6 +13,7 @@ import yaml  # type: ignore[import-untyped]  # ships no types
 from cluster.running import Cluster
 from helm_chart import CHART, ELSEWHERE, LEAST, MATRIX, PLACED, ROUTE, ChartError, Json, helm, only, render, why_no_helm
 from hotdesk_api.version import VERSION
+from hotdesk_scheduler.engines.kubernetes.resources import PROJECT_LABEL
 from hotdesk_scheduler.settings import Settings, variable_of
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
@@ -211,3 +213,53 @@ def test_no_secret_is_in_the_pods_command_or_variables() -> None:
 def test_every_variable_is_a_setting_of_the_scheduler(case: str) -> None:
     known = {variable_of(item.name) for item in fields(Settings)}
     assert set(_variables(render(MATRIX[case]), "scheduler")) - known == set()
+
+
+@pytest.mark.parametrize(("part", "ways"), [("scheduler", ["ingress"]), ("hub", ["ingress", "egress"]), ("proxy", ["egress"])])
+def test_workspaces_and_jobs_are_reached_and_heard_in_a_namespace_that_was_there_before_its_project(part: str, ways: list[str]) -> None:
+    """Only namespaces that Hotdesk makes have its label; its pods have it everywhere."""
+    policy = only(render({}), "NetworkPolicy", part)["spec"]
+    label = {"matchExpressions": [{"key": PROJECT_LABEL, "operator": "Exists"}]}
+    for way in ways:
+        peers = [peer for rule in policy[way] for peer in rule.get("from" if way == "ingress" else "to", [])]
+        assert {"namespaceSelector": label} in peers
+        assert {"namespaceSelector": {}, "podSelector": label} in peers
+
+
+@pytest.mark.parametrize(
+    ("values", "is_open"),
+    [
+        ({}, False),
+        ({"ingress": {"enabled": True}}, False),  # it shows the proxy
+        (LEAST, False),
+        ({**LEAST, "ingress": {"enabled": True}}, True),
+        ({**LEAST, **ROUTE}, True),
+        ({"service": {"type": "NodePort"}}, True),
+    ],
+)
+def test_scheduler_that_is_shown_outside_of_the_cluster_may_be_called_from_there(values: Json, is_open: bool) -> None:
+    (rule,) = only(render(values), "NetworkPolicy", "scheduler")["spec"]["ingress"]
+    assert ("from" not in rule) is is_open
+
+
+_PRETENDED = r"""
+kubectl() { printf '%s\n' "kubectl" "$@"; if [ "$1" = apply ]; then cat; fi; printf 'secret' >&2; }
+hotdesk() { printf '%s\n' "hotdesk" "$@"; }
+base64() { cat; }
+"""
+
+
+@pytest.mark.parametrize("case", ["whole", "whole-own", "whole-temporary", "least", "hub"])
+def test_commands_of_the_notes_work_as_they_are_copied(case: str) -> None:
+    """Each line by itself, with the blanks before it."""
+    text = helm("install", "rel", str(CHART), "--dry-run=client", "-n", "hotdesk", values=MATRIX[case]).partition("\nNOTES:\n")[2]
+    lines = [line for line in text.splitlines() if line.startswith("     ") and not line.lstrip().startswith(("http", "%"))]
+    assert len(lines) >= (1 if case == "whole-own" else 3)
+    said = ""
+    for line in lines:
+        done = subprocess.run(["bash", "-c", _PRETENDED + line], capture_output=True, text=True, timeout=60, check=True)
+        assert set(done.stderr.replace("secret", "")) <= {"\n"}, line
+        said += done.stdout
+    assert yaml.safe_load(said[said.index("{apiVersion") :].splitlines()[0])["spec"] == {"gpu": {"quota": 4000}}
+    if case in ("least", "hub"):
+        assert r"GPUS:.status.allocatable.nvidia\.com/gpu" in said

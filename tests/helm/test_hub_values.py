@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
 from helm_chart import MATRIX, Json, render, why_no_helm
 from hotdesk_api.errors import Invalid
 from hotdesk_hub import chart
@@ -100,6 +101,17 @@ def test_admin_of_the_first_log_in_manages_projects(tmp_path: Path) -> None:
     assert role["users"] == ["admin"]
 
 
+def test_admins_named_in_the_hubs_own_settings_manage_projects_too(tmp_path: Path) -> None:
+    config = {"JupyterHub": {"authenticator_class": "pam"}, "Authenticator": {"admin_users": ["dora"]}}
+    c = _configured({"hub": {"admins": ["carla"], "config": config}}, tmp_path)
+    (role,) = (role for role in _hub(c).load_roles if role["name"] == "hotdesk-admin")
+    assert (sorted(c.Authenticator.admin_users), role["users"]) == (["carla", "dora"], ["carla", "dora"])
+
+
+def test_home_of_who_is_deleted_is_left_to_the_project_whatever_the_hub_may(tmp_path: Path) -> None:
+    assert _spawner(_configured({}, tmp_path)).delete_pvc is False
+
+
 def test_operators_settings_are_added_to_ours_or_replace_them(tmp_path: Path) -> None:
     config = {
         "JupyterHub": {"services": [{"name": "culler", "admin": True}], "tornado_settings": {"headers": {}}, "default_url": "/hub/spawn"},
@@ -127,6 +139,8 @@ def test_members_and_database_are_those_of_the_values(tmp_path: Path) -> None:
     assert _hub(c).db_url == "sqlite:///jupyterhub.sqlite"
     elsewhere = _configured({}, tmp_path, HOTDESK_HUB_DATABASE_URL="postgresql+psycopg://hub@db/hub")
     assert _hub(elsewhere).db_url == "postgresql+psycopg://hub@db/hub"
+    by_its_short_name = _configured({}, tmp_path, HOTDESK_HUB_DATABASE_URL="postgresql://hub@db/hub")
+    assert sqlalchemy.create_engine(_hub(by_its_short_name).db_url).driver == "psycopg"
 
 
 def test_secrets_are_not_in_the_file_of_values(tmp_path: Path) -> None:

@@ -92,9 +92,16 @@ namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: {{ . | quote }}}}
 {{- end }}
 {{- end }}
 
-{{/* One peer of a NetworkPolicy: all workspaces and jobs. */}}
+{{/* Peers of a NetworkPolicy: all that is in projects' own namespaces; workspaces and jobs in a namespace that was there before. */}}
 {{- define "hotdesk.projects" -}}
-namespaceSelector: {matchExpressions: [{key: hotdesk.io/project, operator: Exists}]}
+- namespaceSelector: {matchExpressions: [{key: hotdesk.io/project, operator: Exists}]}
+- namespaceSelector: {}
+  podSelector: {matchExpressions: [{key: hotdesk.io/project, operator: Exists}]}
+{{- end }}
+
+{{/* Whether the scheduler itself is shown outside of the cluster: then its callers come from anywhere. */}}
+{{- define "hotdesk.isShown" -}}
+{{- if or (ne .Values.service.type "ClusterIP") (and (not .Values.hub.enabled) (or .Values.ingress.enabled .Values.httpRoute.enabled)) }}yes{{ end -}}
 {{- end }}
 
 {{/* Addresses as pods of the cluster reach them. */}}
