@@ -43,6 +43,7 @@ MATRIX: dict[str, Json] = {
             "serviceAccount": {"name": "hub"},
             "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
         },
+        "reports": {"existingSecret": "kept-elsewhere"},
         "proxy": {"service": {"type": "LoadBalancer", "port": 8080, "annotations": {"a/b": "c"}}},
         "workspaces": {
             "home": {"type": "temporary"},

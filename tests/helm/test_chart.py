@@ -209,6 +209,13 @@ def test_no_secret_is_in_the_pods_command_or_variables() -> None:
     assert not [value for value in secrets if value in pods or base64.b64decode(value).decode("latin1") in pods]
 
 
+def test_who_cannot_look_up_what_was_made_before_gives_all_secrets_and_every_rendering_is_the_same() -> None:
+    first, second = (render(MATRIX["whole-own"]) for _ in range(2))
+    assert first == second
+    (keys,) = (one for one in only(first, "Deployment", "scheduler")["spec"]["template"]["spec"]["volumes"] if one["name"] == "secrets")
+    assert keys["projected"]["sources"] == [{"secret": {"name": "kept-elsewhere"}}]
+
+
 @pytest.mark.parametrize("case", MATRIX)
 def test_every_variable_is_a_setting_of_the_scheduler(case: str) -> None:
     known = {variable_of(item.name) for item in fields(Settings)}
