@@ -270,3 +270,19 @@ def test_commands_of_the_notes_work_as_they_are_copied(case: str) -> None:
     assert yaml.safe_load(said[said.index("{apiVersion") :].splitlines()[0])["spec"] == {"gpu": {"quota": 4000}}
     if case in ("least", "hub"):
         assert r"GPUS:.status.allocatable.nvidia\.com/gpu" in said
+
+
+@pytest.mark.parametrize("release", ["a" * 53, "hotdesk-" + "b" * 45, "c" * 44 + "-" + "c" * 8])
+def test_names_are_short_enough_for_services_however_long_the_releases_is(release: str) -> None:
+    names = {item["metadata"]["name"] for item in render({}, release=release) if item["kind"] == "Service"}
+    assert len(names) == 4
+    assert all(len(name) <= 63 and "--" not in name and "hotdesk" in name for name in names), names
+
+
+def test_place_of_a_workspace_is_kept_longer_than_its_start_may_take() -> None:
+    given = _variables(render({"workspaces": {"startTimeoutS": 900}}), "scheduler")
+    assert given["HOTDESK_GRANT_S"]["value"] == "960"
+    own = render({"settings": {"HOTDESK_GRANT_S": "1200"}})
+    (only_one,) = (one for one in _template(own, "scheduler")["spec"]["containers"][0]["env"] if one["name"] == "HOTDESK_GRANT_S")
+    assert only_one["value"] == "1200"
+    assert "HOTDESK_GRANT_S" not in _variables(render(LEAST), "scheduler")

@@ -1,5 +1,8 @@
+{{/* Short enough for the longest name of a Service that is made of it. */}}
 {{- define "hotdesk.name" -}}
-{{- if contains "hotdesk" .Release.Name }}{{ .Release.Name }}{{ else }}{{ printf "%s-hotdesk" .Release.Name }}{{ end -}}
+{{- $name := .Release.Name }}
+{{- if not (contains "hotdesk" $name) }}{{ $name = printf "%s-hotdesk" (trunc 45 $name | trimSuffix "-") }}{{ end -}}
+{{- trunc 53 $name | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "hotdesk.serviceAccount" -}}
