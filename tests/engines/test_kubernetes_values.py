@@ -305,3 +305,17 @@ def test_reserved_variables_unknown_types_and_no_image_are_refused_with_a_next_s
             check.check(spec, [])
         assert caught.value.field == field
         assert caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [(Placement("node-1"), "void"), (Placement("node-1", whole=1), None), (PLACE, None)],
+)
+def test_who_has_no_gpu_is_shown_none_whatever_the_image_says(place: Placement, told: str | None) -> None:
+    """Images of CUDA set the variable to `all`; of whole GPUs the device plugin tells, of shares their ConfigMap."""
+    pod = Pod(0, PodRequest(), PodState.STARTING, place)
+    job = Workload("id-1", "job", "team-a", Kind.TRAIN, "alice", pods=(pod,), created_at=0.0)
+    spec = WorkloadSpec(project="team-a", image="nvidia/cuda", environment={"NVIDIA_VISIBLE_DEVICES": "all"})
+    made = manifests.pod_object(job, spec, pod, uid="u", namespace="ns", variables=manifests.identity(job, pod))
+    found = {one["name"]: one["value"] for one in made["spec"]["containers"][0]["env"]}
+    assert found.get("NVIDIA_VISIBLE_DEVICES") == told

@@ -189,6 +189,7 @@ def layered(own: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def identity(workload: Workload, pod: Pod) -> dict[str, str]:
+    """Without GPUs it is told so: images of CUDA say `all` themselves, and NVIDIA's runtime would heed that."""
     assert pod.placement is not None
     return {
         "JOB_NAME": workload.name,
@@ -198,6 +199,7 @@ def identity(workload: Workload, pod: Pod) -> dict[str, str]:
         "RUNAI_PROJECT": workload.project,
         "RUNAI_JOB_NAME": workload.name,
         "RUNAI_NUM_OF_GPUS": format_gpus(pod.placement.gpu_millis),
+        **({} if pod.placement.gpu_millis else {"NVIDIA_VISIBLE_DEVICES": "void"}),
     }
 
 
