@@ -214,6 +214,15 @@ async def test_projects_say_whether_they_can_be_what_they_say(kube: Kube) -> Non
     assert "Accepted" in kube.cluster.kubectl("get", "projects", "-n", own).splitlines()[0].title()
 
 
+async def test_of_two_projects_of_one_second_the_first_keeps_the_namespace_over_a_restart(kube: Kube) -> None:
+    own = kube.namespace
+    for name in ("zoology", "algebra"):
+        kube.cluster.apply(project(name, namespace=f"{own}-both"), namespace=own)
+        await seen(kube, resources.path("Project", own, name), lambda one: accepted(one) != ("", ""))
+    await kube.restart()
+    assert {one.name for one in kube.engine.snapshot().projects} == {"team-a", "zoology"}
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

@@ -75,6 +75,12 @@ class Acceptance:
                 del self._asked[meta["uid"]]
 
 
+def is_accepted(item: Json) -> bool:
+    """As its condition says."""
+    there = _there(item)
+    return there is not None and there.status == "True"
+
+
 def _generation(item: Json) -> int:
     return int(item["metadata"].get("generation", 0))
 

@@ -6,7 +6,7 @@ The API server is behind it: what is written there is read back after a restart,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
@@ -99,6 +99,7 @@ class Book:
         self.sharers: dict[Key, set[tuple[str, int]]] = {}
         self.left: Callable[[Entry, Pod], None] = lambda entry, pod: None
         self._pods_on: dict[str, set[Key]] = {}
+        self._kin: dict[tuple[str, str], set[Key]] = {}
         self._members: dict[str, tuple[str, int]] = {}
         self._granted: dict[str, set[tuple[str, int]]] = {}
         self._stale_nodes: set[str] = set()
@@ -168,6 +169,12 @@ class Book:
     def see(self, key: Key, seen: Seen | None) -> None:
         """A pod of whoever's is there, has changed or is gone."""
         old = self.pods.pop(key, None)
+        if old is not None:
+            for mark in _marks(key, old):
+                kin = self._kin[mark]
+                kin.discard(key)
+                if not kin:
+                    del self._kin[mark]
         if old is not None and old.node:
             self._pods_on.get(old.node, set()).discard(key)
             self._stale_nodes.add(old.node)
@@ -175,6 +182,8 @@ class Book:
                 self.reservations.pop((old.node, old.reservation.group), None)
         if seen is not None:
             self.pods[key] = seen
+            for mark in _marks(key, seen):
+                self._kin.setdefault(mark, set()).add(key)
             if seen.node:
                 self._pods_on.setdefault(seen.node, set()).add(key)
                 self._stale_nodes.add(seen.node)
@@ -187,8 +196,13 @@ class Book:
             member = entry.members.get(pod.index)
             return self.pods.get((entry.namespace, member.name)) if member else None
         if entry.workload.kind is Kind.WORKSPACE:  # the hub named it
-            return next((seen for seen in self.pods.values() if seen.workload_id == entry.workload.id), None)
+            return next((seen for seen in self.kin_of(entry) if seen.workload_id == entry.workload.id), None)
         return self.pods.get((entry.namespace, pod_name(entry.workload, entry.uid, pod)))
+
+    def kin_of(self, entry: Entry) -> list[Seen]:
+        """Pods in its namespace whose name or label could make them the workload's."""
+        keys = {key for mark in (entry.workload.name, f"id/{entry.workload.id}") for key in self._kin.get((entry.namespace, mark), ())}
+        return [self.pods[key] for key in keys]
 
     def grant(self, entry: Entry, index: int, node: str, held: tuple[Held, ...]) -> None:
         """Remember which devices of a node a pod holds, as long as it does."""
@@ -300,3 +314,10 @@ def _shares_of(pod: Pod | None) -> frozenset[Key]:
     if pod is None or pod.placement is None or not pod.placement.shares or pod.state not in HOLDING:
         return frozenset()
     return frozenset((pod.placement.node, share.group) for share in pod.placement.shares)
+
+
+def _marks(key: Key, seen: Seen) -> Iterator[tuple[str, str]]:
+    """Under what `kin_of` finds a pod: the name of the workload that its own name gives (`manifests.pod_name`), and its label."""
+    yield key[0], key[1].rpartition("-")[0].rpartition("-")[0]
+    if seen.workload_id:
+        yield key[0], f"id/{seen.workload_id}"

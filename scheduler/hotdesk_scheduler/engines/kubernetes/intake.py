@@ -44,10 +44,6 @@ def _is_over(item: Json) -> bool:
     return "deletionTimestamp" in meta and resources.FINALIZER not in meta.get("finalizers", [])
 
 
-def _is_older(one: Project, other: Project) -> bool:
-    return (one.created_at, one.name) < (other.created_at, other.name)
-
-
 class Intake:
     """Five informers. `ready()` after all of them have listed; until then nothing is concluded from what is not there."""
 
@@ -145,12 +141,12 @@ class Intake:
         return department
 
     def _project(self, key: Key, new: tuple[Project, str] | None, old: tuple[Project, str] | None) -> None:
-        """A namespace is one project's, the older one's; for the workloads there it stays so until another project asks for it."""
+        """A namespace is one project's, the first one's; for the workloads there it stays so until another project asks for it."""
         name = key[1]
         if new is None:
             self.book.projects.pop(name, None)
             self._teams.pop(name, None)
-        elif (owner := self.owner_of(new[1])) in (None, name) or _is_older(new[0], self.book.projects[owner or ""]):
+        elif (owner := self.owner_of(new[1])) in (None, name) or self._was_first(new[0], self.book.projects[owner or ""]):
             if owner not in (None, name):
                 self.book.projects.pop(owner or "")
             self.book.projects[name] = new[0]
@@ -161,6 +157,11 @@ class Intake:
         self.book.changed(Change("project", sentence=name))
         if old is None and not self._is_adopting:
             self.claimed.look_again()
+
+    def _was_first(self, one: Project, other: Project) -> bool:
+        """Listed in no order, the one that was accepted has it; times of creation are whole seconds."""
+        ages = [(not acceptance.is_accepted(self._teams.get(each.name, {})), each.created_at, each.name) for each in (one, other)]
+        return self._is_adopting and ages[0] < ages[1]
 
     def owner_of(self, namespace: str) -> str | None:
         """The project whose workloads live there."""
@@ -317,9 +318,9 @@ class Intake:
     def _pods_of(self, entry: Entry) -> list[Seen]:
         """Also those that were seen before it was."""
         found = []
-        for key, seen in tuple(self.book.pods.items()):
-            if key[0] == entry.namespace and (named := self._sightings.named(seen)).workload_id == entry.workload.id:
-                self.book.see(key, named)
+        for seen in self.book.kin_of(entry):
+            if (named := self._sightings.named(seen)).workload_id == entry.workload.id:
+                self.book.see((seen.namespace, seen.name), named)
                 found.append(named)
         return found
 

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 20.0
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 5.0
+STARTING_S = 5  # so long a start is not told: that it runs comes at once, and its pods are there for who takes over
 
 
 class Saving:
@@ -33,6 +34,7 @@ class Saving:
         self._note = note
         self._is_over = is_over
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
 
     def soon(self, entry: Entry) -> None:
         if not entry.is_saving:
@@ -65,6 +67,7 @@ class Saving:
 
     async def close(self, within_s: float = 5.0) -> None:
         """Let what is being written be written."""
+        self._is_closing = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within_s)
         for task in self._tasks:
@@ -73,6 +76,10 @@ class Saving:
 
     async def _until_saved(self, entry: Entry) -> None:
         try:
+            for _ in range(STARTING_S):
+                if self._is_closing or self._is_over() or not _is_only_starting(entry):
+                    break
+                await asyncio.sleep(1)
             await self._written(entry, Rank.STATUS)
         finally:
             entry.is_saving = False
@@ -146,6 +153,12 @@ class Saving:
             if error.status == 404:
                 return None
             raise
+
+
+def _is_only_starting(entry: Entry) -> bool:
+    """There is nothing to tell but that its pods were made a moment ago."""
+    pods = entry.workload.pods
+    return not (entry.errors or entry.is_claimed or entry.deleting) and bool(pods) and all(pod.state is PodState.STARTING for pod in pods)
 
 
 def _body(entry: Entry, status: Json) -> Json:

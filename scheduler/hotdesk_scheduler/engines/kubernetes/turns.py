@@ -21,7 +21,7 @@ class Rank(IntEnum):
     STATUS = 2
 
 
-MOST = {Rank.SUBMISSION: 32, Rank.POD: 24, Rank.STATUS: 16}
+MOST = {Rank.SUBMISSION: 32, Rank.POD: 24, Rank.STATUS: 4}
 LEAST = {**MOST, Rank.STATUS: 1}
 
 
