@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hotdesk_scheduler.core.eligible import is_wished
-from hotdesk_scheduler.core.model import Kind, Node, NodeRule
-from hotdesk_scheduler.engines.kubernetes import claims, groups, nodes
+from hotdesk_scheduler.core.model import GpuRequest, Kind, Node, NodeRule, Placement, PodRequest, Resources, Share
+from hotdesk_scheduler.engines.kubernetes import claims, groups, manifests, nodes
 from hotdesk_scheduler.engines.kubernetes.claims import Claim, read_claim
 from hotdesk_scheduler.engines.kubernetes.groups import Group, size_in
+from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pods-of-others.md"
 
@@ -131,6 +133,34 @@ def test_whatever_an_annotation_says_the_pod_is_read(name: str) -> None:
     for value in NONSENSE:
         found = claim(annotations={groups.GROUP: "g", name: value})
         assert 0 <= found.priority <= 1000
+
+
+def test_a_whole_gpu_is_asked_of_the_device_plugin_and_not_as_a_fraction() -> None:
+    """A pod that asks its node for none would be given none."""
+    for value in ("1", "1.0"):
+        found = claim(annotations={"gpu-fraction": value})
+        assert found.request.gpu.is_none
+        assert "let a container ask for nvidia.com/gpu: 1" in found.problem
+    assert claim(annotations={"gpu-fraction": "0.5"}).request.gpu == GpuRequest(millis=500)
+    assert "is no share of a GPU" in claim(annotations={"gpu-fraction": "0.0001"}).problem
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "holds"),
+    [
+        ({"whole": 4}, Placement("n1", whole=4), 4000),
+        ({"whole": 4}, Placement("n1", whole=0), 4000),
+        ({"whole": 4}, Placement("n1", shares=(Share("g", 1),)), 4000),
+        ({"millis": 500}, Placement("n1", shares=(Share("g", 500),)), 500),
+        ({"millis": 500}, Placement("n1", shares=(Share("g", 1),)), 500),
+        ({"whole": 4}, Placement("n2", whole=4), 4000),
+    ],
+)
+def test_a_pod_holds_what_it_asks_for_whatever_a_hand_wrote_about_its_place(asked: dict[str, int], said: Placement, holds: int) -> None:
+    there = Seen("p", "space", "u", "n1", Life.RUNNING, leaving=False, uses=Resources(), placement=manifests.placement_out(said))
+    found = claims.pod_of(there, replace(claim(), request=PodRequest(GpuRequest(**asked))), 0, 1.0)
+    assert found.placement is not None
+    assert (found.placement.node, found.placement.gpu_millis) == ("n1", holds)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,16 @@ def test_who_shares_is_forgotten_with_its_workload() -> None:
     found, _ = book()
     assert found.sharers == {("n1", "g0"): {("id", 0)}}
     found.drop("id")
+    assert found.sharers[("n1", "g0")] == set()
+
+
+def test_a_pod_that_leaves_a_gang_gives_up_its_own_share_and_the_others_keep_theirs() -> None:
+    found, entry = book()
+    gang = [replace(RUNS, index=index) for index in range(3)]
+    found.put(entry, replace(entry.workload, pods=tuple(gang)))
+    found.put(entry, replace(entry.workload, pods=(gang[0], gang[2])))
+    assert found.sharers[("n1", "g0")] == {("id", 0), ("id", 2)}
+    found.put(entry, replace(entry.workload, pods=()))
     assert found.sharers[("n1", "g0")] == set()
 
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
+from hotdesk_scheduler.core.model import Resources
+from hotdesk_scheduler.engines.kubernetes.api import ApiError
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
+from hotdesk_scheduler.engines.kubernetes.pods import Pods
 from hotdesk_scheduler.engines.kubernetes.turns import LEAST, MOST, Rank, Turns
 
 
@@ -108,3 +114,26 @@ async def test_quiet_is_when_nothing_is_under_way_or_after_a_while() -> None:
     assert not waiting.done()
     await asking.answer()
     await asyncio.wait_for(waiting, 30)
+
+
+async def test_pods_that_the_api_server_cannot_delete_now_hold_up_no_others() -> None:
+    """As where a webhook of one namespace is down: each try has a turn, the pause after it has none."""
+    api = Failing()
+    over = asyncio.Event()
+    pods = Pods(api, Book(version=1), None, shares=None, reservations=SimpleNamespace(), is_over=over.is_set)  # type: ignore[arg-type]  # only what is asked
+    for _ in range(MOST[Rank.POD]):
+        pods.discard(Seen("p", "s", "u", "n1", Life.RUNNING, leaving=False, uses=Resources()))
+    await api.failed.wait()
+    async with asyncio.timeout(60), api.turns.take(Rank.POD):
+        over.set()
+    await pods.close()
+
+
+class Failing:
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.failed = asyncio.Event()
+
+    async def delete(self, path: str, body: object) -> bool:
+        self.failed.set()
+        raise ApiError(500, "InternalError", "failed calling webhook")

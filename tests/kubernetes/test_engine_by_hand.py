@@ -186,6 +186,23 @@ async def test_a_workload_in_a_namespace_of_no_project_says_so_until_there_is_on
     assert [one.project for one in kube.engine.snapshot().workloads] == ["late"]
 
 
+async def test_a_workload_that_nobody_can_run_goes_when_it_is_deleted_though_it_was_ours_once(kube: Kube) -> None:
+    """It has our finalizer: its project was deleted while it was there, or it is not readable any more."""
+    there, orphans = f"{kube.namespace}-team-a", f"{kube.namespace}-orphans"
+    kube.cluster.add_namespace(orphans)
+    orphan, unreadable = workload("orphan"), workload("unreadable", scheduling={"kind": "zebra"})
+    for item, namespace in ((orphan, orphans), (unreadable, there)):
+        item["metadata"]["finalizers"] = [FINALIZER]
+        kube.cluster.apply(item, namespace=namespace)
+    await seen(kube, kube.resource_path("unreadable"), accepted_is("False"))
+    kube.cluster.kubectl("delete", "workload", "unreadable", "-n", there, "--wait=false")
+    await gone(kube, kube.resource_path("unreadable"))
+    await kube.engine.close()
+    kube.cluster.kubectl("delete", "workload", "orphan", "-n", orphans, "--wait=false")
+    await kube.restart_after_close()
+    await gone(kube, resources.path("Workload", orphans, "orphan"))
+
+
 async def test_projects_say_whether_they_can_be_what_they_say(kube: Kube) -> None:
     own = kube.namespace
 

@@ -39,6 +39,17 @@ async def test_a_bare_pod_is_queued_explained_bound_and_gone_when_it_ends(kube: 
     await eventually(lambda: kube.find(uid) is None, "it being gone")
 
 
+async def test_one_that_a_hand_labels_as_a_workloads_pod_is_nobodys_and_its_gpus_are_others(kube: Kube, others: Others) -> None:
+    name = await kube.add_node(f"{kube.namespace}-n", owner=kube.namespace)
+    await eventually(lambda: any(node.name == name for node in kube.engine.snapshot().nodes), "the node")
+    uid = await others.make("bare", gpus=2)
+    await kube.run(uid, placement=Placement(name, whole=2))
+    labels = {"hotdesk.io/workload-id": "nobody", "hotdesk.io/pod-index": "0", "hotdesk.io/attempt": "0"}
+    await kube.api.merge(f"{others.path}/bare", {"metadata": {"labels": labels}})
+    await eventually(lambda: kube.find(uid) is None, "its workload being gone")
+    assert next(node for node in kube.engine.snapshot().nodes if node.name == name).foreign.gpu_millis == 2000
+
+
 async def test_what_it_holds_is_counted_once(kube: Kube, others: Others) -> None:
     name = await kube.add_node(f"{kube.namespace}-n", owner=kube.namespace)
     await eventually(lambda: any(node.name == name for node in kube.engine.snapshot().nodes), "the node")

@@ -6,9 +6,8 @@ The API server is behind it: what is written there is read back after a restart,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 
 from hotdesk_api.errors import Conflict, NotFound
 from hotdesk_api.models import WorkloadSpec
@@ -147,7 +146,7 @@ class Book:
 
     def put(self, entry: Entry, workload: Workload) -> None:
         """The workload's new value; nodes where that changes who holds what are counted again."""
-        for old, new in zip_longest(entry.workload.pods, workload.pods):
+        for old, new in _pairs(entry.workload.pods, workload.pods):
             if old is not new:
                 self._stale_nodes.update(pod.placement.node for pod in (old, new) if pod and pod.placement)
                 self._note_shares(entry, old, new)
@@ -307,6 +306,14 @@ class Book:
     def close(self) -> None:
         for queue in self._listeners:
             queue.put_nowait(None)
+
+
+def _pairs(old: Sequence[Pod], new: Sequence[Pod]) -> Iterable[tuple[Pod | None, Pod | None]]:
+    """Each pod before and after. One that leaves a gang of others leaves a gap, so that place does not say which is which."""
+    if len(old) == len(new) and all(one.index == other.index for one, other in zip(old, new, strict=True)):
+        return zip(old, new, strict=True)
+    before, after = {pod.index: pod for pod in old}, {pod.index: pod for pod in new}
+    return [(before.get(index), after.get(index)) for index in {**before, **after}]
 
 
 def _shares_of(pod: Pod | None) -> frozenset[Key]:

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 
 from hotdesk_api.models import WorkloadSpec
 
-from hotdesk_scheduler.core.model import NODE_NAME, GpuRequest, Kind, NodeRule, Placement, Pod, PodRequest, PodState, Toleration, Workload
+from hotdesk_scheduler.core.model import (
+    NODE_NAME,
+    GpuRequest,
+    Kind,
+    NodeRule,
+    Placement,
+    Pod,
+    PodRequest,
+    PodState,
+    Share,
+    Toleration,
+    Workload,
+)
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
 from hotdesk_scheduler.engines.kubernetes.groups import Group, read_group
@@ -139,8 +151,12 @@ def _gpu(notes: Json, whole: int) -> tuple[GpuRequest, str]:
         return GpuRequest(whole=whole), ""
     try:
         if "gpu-fraction" in notes:
-            millis = int(amount(notes["gpu-fraction"]) * 1000)
-            return (GpuRequest(whole=1) if millis == 1000 else GpuRequest(millis=millis)), ""
+            share = amount(notes["gpu-fraction"])
+            if share == 1:
+                return GpuRequest(), "gpu-fraction 1 is a whole GPU: let a container ask for nvidia.com/gpu: 1, and leave gpu-fraction out."
+            if 0 < share * 1000 < 1:
+                raise ValueError
+            return GpuRequest(millis=int(share * 1000)), ""
         if "gpu-memory" in notes:  # MiB when it is a bare number
             text = str(notes["gpu-memory"])
             return GpuRequest(memory_mib=int(text) if text.isdecimal() else memory_mib(text)), ""
@@ -184,9 +200,15 @@ def pod_of(seen: Seen, claim: Claim, index: int, now: float) -> Pod:
     if seen.node is None:
         return Pod(index, claim.request)
     state = PodState.RELEASING if seen.leaving else PodState.RUNNING if seen.life is Life.RUNNING else PodState.STARTING
+    return Pod(index, claim.request, state, _place(seen, seen.node, claim.request.gpu), started_at=now)
+
+
+def _place(seen: Seen, node: str, gpu: GpuRequest) -> Placement:
+    """Which shared GPU it has, its binding noted; how much of it, and how many whole ones, whoever may edit the pod cannot say."""
     said = manifests.placement_in(seen.placement)
-    placement = said if said is not None and said.node == seen.node else Placement(seen.node, whole=claim.request.gpu.whole)
-    return Pod(index, claim.request, state, placement, started_at=now)
+    if said is None or said.node != node or gpu.whole or gpu.is_none:
+        return Placement(node, whole=gpu.whole)
+    return Placement(node, shares=tuple(Share(one.group, gpu.millis or one.millis) for one in said.shares))
 
 
 def workload_of(workload_id: str, name: str, claim: Claim, project: str) -> Workload:

@@ -246,18 +246,28 @@ class Intake:
 
     def _read_workload(self, item: Json) -> Asked | None:
         meta = item["metadata"]
-        namespace, name = meta["namespace"], meta["name"]
+        namespace = meta["namespace"]
         project = self._project_of.get(namespace)
         if _is_over(item):
             return None
         if project is None:
             self._explain_no_project(item)
-            return None
+            return self._unread(item)
         try:
             return resources.believable(resources.read_workload(item, project, self._resolved(item, project)))
         except Exception as error:  # a person's hand may have written anything
             self._acceptance.say("Workload", item, acceptance.sentence(error, "Workload", item))
-            return self.workloads.items.get((namespace, name))
+            return self._unread(item)
+
+    def _unread(self, item: Json) -> Asked | None:
+        """The last readable form counts, but for its deletion, which is always understood; one that nobody runs just goes then."""
+        meta = item["metadata"]
+        known = self.workloads.items.get((meta["namespace"], meta["name"]))
+        if known is not None and known.uid == meta["uid"]:
+            return replace(known, deleting="deletionTimestamp" in meta)
+        if "deletionTimestamp" in meta:
+            self._marks.let_go(item)
+        return None
 
     def _explain_no_project(self, item: Json) -> None:
         """To who wrote it by hand. One that has its finalizer was submitted through Hotdesk: its project was deleted, or it is others'."""
@@ -356,10 +366,12 @@ class Intake:
         one = new or old
         if new is not None and (new.broken or (old is not None and old.broken)):
             self._health.look(new)
-        if one is not None and one.reservation is not None:
+        if any(seen is not None and seen.reservation is not None for seen in (new, old)):
             self._reservations.news(new, old)
             self.book.changed(Change("node"))
             return
+        if new is not None and new.claim is None and old is not None and old.claim is not None and not self._is_adopting:
+            self.claimed.look(None, old)  # a hand wrote on it that it is a workload's
         if one is not None and one.claim is not None:
             if not self._is_adopting:
                 self.claimed.look(new, old)

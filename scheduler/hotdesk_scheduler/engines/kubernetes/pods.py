@@ -9,8 +9,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hotdesk_scheduler.core.model import HOLDING, Kind, Pod, PodState, Workload
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 TAKEN_AWAY_GRACE_S = 2.0
 CLAIMED_PAUSE_S = 10.0
+REFUSED_PAUSE_S = 30.0
 
 
 class Pods:
@@ -189,16 +191,21 @@ class Pods:
                     "metadata": {"name": member.name, "uid": member.uid, "annotations": notes},
                     "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
                 }
-                async with self._api.turns.take(Rank.POD):
-                    await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
+                await until_it_works(partial(self._in_turn, self._api.create, path, body), gives_up=is_over)
         except NotReservedError as error:
-            await asyncio.sleep(CLAIMED_PAUSE_S)  # nothing counts its failures
-            self._waits_again(entry, index, str(error), is_over)
+            await self._waits_again(entry, index, str(error), is_over)
         except ApiError as error:
             if error.status not in (404, 409):
-                self._waits_again(entry, index, f"It could not be bound: {error.message}", is_over)
+                await self._waits_again(entry, index, f"It could not be bound: {error.message}", is_over)
 
-    def _waits_again(self, entry: Entry, index: int, sentence: str, is_over: Callable[[], bool]) -> None:
+    async def _in_turn(self, ask: Callable[[str, Json], Awaitable[Any]], path: str, body: Json) -> Any:
+        """One try. Who waits for the next one holds up nobody."""
+        async with self._api.turns.take(Rank.POD):
+            return await ask(path, body)
+
+    async def _waits_again(self, entry: Entry, index: int, sentence: str, is_over: Callable[[], bool]) -> None:
+        """After a pause: nothing counts its failures, and it would be tried again at once."""
+        await asyncio.sleep(CLAIMED_PAUSE_S)
         if not is_over():
             waits = Pod(index, entry.pod(index).request)
             self._book.put(entry, transitions.with_pod(entry.workload, waits, time.time()))
@@ -216,6 +223,7 @@ class Pods:
 
     def prepare(self, entry: Entry, index: int) -> None:
         """What it needs before its grant is shown. Said again after a restart."""
+        entry.told.discard(index)  # of an earlier attempt
         if self._book.is_reserved(entry.pod(index).placement):
             self._later(self._prepare(entry, index, entry.pod(index).attempt))
         else:
@@ -274,7 +282,7 @@ class Pods:
             self.gone(entry, pod)
 
     async def _evict(self, entry: Entry, index: int, grace_s: float) -> None:
-        """With grace; a PodDisruptionBudget may make us wait (429), as for everybody."""
+        """With grace; a PodDisruptionBudget may make us wait (429), as for everybody. A rule that refuses it may be lifted."""
         member = entry.members.get(index)
         if member is None:
             return
@@ -289,12 +297,17 @@ class Pods:
             "deleteOptions": {"gracePeriodSeconds": max(0, math.ceil(grace_s)), "preconditions": {"uid": member.uid}},
         }
         path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/eviction"
-        try:
-            async with entry.turn(index):
-                await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
-        except ApiError as error:
-            if error.status not in (404, 409):
+        while not is_over():
+            try:
+                async with entry.turn(index):
+                    await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
+                return
+            except ApiError as error:
+                if error.status in (404, 409):
+                    return
                 log.error("pod.not_evicted pod=%s/%s error=%s", entry.namespace, member.name, error)
+                self._book.changed(Change("failed_verb", entry.workload.id, index, f"It could not be evicted: {error.message}"))
+            await asyncio.sleep(REFUSED_PAUSE_S)
 
     def gone(self, entry: Entry, pod: Pod) -> None:
         now = time.time()
@@ -306,10 +319,8 @@ class Pods:
     async def _delete(self, namespace: str, name: str, grace_s: float) -> bool | None:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": max(0, math.ceil(grace_s))}
         try:
-            async with self._api.turns.take(Rank.POD):
-                found: bool | None = await until_it_works(
-                    lambda: self._api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", body), gives_up=self._is_over
-                )
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+            found: bool | None = await until_it_works(partial(self._in_turn, self._api.delete, path, body), gives_up=self._is_over)
             return found
         except ApiError as error:
             log.error("pod.not_deleted pod=%s/%s error=%s", namespace, name, error)

@@ -44,7 +44,7 @@ class Sightings:
                 if manifests.pod_name(entry.workload, entry.uid, _at(entry, index, attempt)) == seen.name:
                     return replace(seen, workload_id=entry.workload.id, index=index, attempt=attempt)
         said = self._book.entries.get(seen.workload_id or "")
-        if said is None or said.workload.kind is Kind.WORKSPACE:
+        if said is None or (said.workload.kind is Kind.WORKSPACE and said.namespace == seen.namespace):
             return seen
         return replace(seen, workload_id=None, index=0, attempt=0)  # a copy, labels and all
 
@@ -94,6 +94,8 @@ class Sightings:
     def _in_its_place(self, entry: Entry, pod: Pod, seen: Seen | None) -> Pod:
         """A pod that another leader made is where that one sent it; what a hand wrote there about a pod on its node moves nothing."""
         if pod.state not in HOLDING or pod.placement is None or seen is None or seen.placement == manifests.placement_out(pod.placement):
+            return pod
+        if pod.state is not PodState.STARTING and seen.node == pod.placement.node:
             return pod
         placement = manifests.placement_in(seen.placement)
         if placement is None or placement == pod.placement or not _is_true(placement, seen):

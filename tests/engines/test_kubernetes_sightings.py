@@ -1,0 +1,59 @@
+"""What is believed of pods of ours as they are seen: pure but for the book."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hotdesk_api.models import WorkloadSpec
+from hotdesk_scheduler.core.model import GpuRequest, Kind, Node, Placement, Pod, PodRequest, PodState, Resources, Share, Workload
+from hotdesk_scheduler.engines.kubernetes import manifests
+from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
+from hotdesk_scheduler.engines.kubernetes.sightings import Sightings
+
+HALF = Placement("n1", shares=(Share("g0", 500),))
+REQUEST = PodRequest(GpuRequest(millis=500))
+
+
+class Saved:
+    def soon(self, entry: Entry) -> None:
+        pass
+
+
+def sightings(kind: Kind, state: PodState) -> tuple[Sightings, Book, Entry]:
+    book = Book(version=1)
+    book.put_node(Node("n1", gpus=4))
+    workload = Workload("id", "job", "team-a", kind, pods=(Pod(0, REQUEST, state, HALF, started_at=1.0),))
+    entry = Entry("s", "uid", 1, workload, WorkloadSpec(name="job", project="team-a", image="x"))
+    book.add(entry)
+    return Sightings(book, None, Saved()), book, entry  # type: ignore[arg-type]  # only what it is asked for
+
+
+def seen(placement: Placement, **values: Any) -> Seen:
+    said = Seen("p", "s", "u", "n1", Life.RUNNING, leaving=False, uses=Resources(), placement=manifests.placement_out(placement))
+    return replace(said, **values)
+
+
+@pytest.mark.parametrize("state", [PodState.RUNNING, PodState.RELEASING])
+def test_a_hand_that_writes_a_smaller_share_on_a_pod_that_runs_makes_it_no_smaller(state: PodState) -> None:
+    found, _, entry = sightings(Kind.TRAIN, state)
+    found.step(entry, entry.pod(0), seen(Placement("n1", shares=(Share("g0", 1),))))
+    assert entry.pod(0).placement == HALF
+
+
+def test_a_pod_that_another_leader_made_is_where_that_one_sent_it() -> None:
+    found, _, entry = sightings(Kind.TRAIN, PodState.STARTING)
+    elsewhere = Placement("n1", shares=(Share("g1", 500),))
+    found.step(entry, entry.pod(0), seen(elsewhere))
+    assert entry.pod(0).placement == elsewhere
+
+
+def test_a_copy_of_a_workspaces_labels_in_another_namespace_is_not_the_workspaces() -> None:
+    found, book, _ = sightings(Kind.WORKSPACE, PodState.RUNNING)
+    own, copy = (seen(HALF, namespace=space, workload_id="id", uses=Resources(1000, 0, 0)) for space in ("s", "elsewhere"))
+    assert found.named(own).workload_id == "id"
+    assert found.named(copy).workload_id is None
+    book.see(("elsewhere", "p"), found.named(copy))
+    assert book.snapshot().nodes[0].foreign.gpu_millis == 1000
