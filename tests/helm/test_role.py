@@ -15,7 +15,7 @@ from helm_chart import LEAST, Json, asked_by, granted_to, render, why_no_helm
 from hotdesk_scheduler.core.model import Department, GpuRequest, Placement, PodState, Project, Share
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
-from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER
+from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER, MANAGED
 from kube_world import Kube
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
@@ -155,6 +155,11 @@ async def _share(world: Kube) -> None:
     node = await world.add_node(f"{world.namespace}-n", gpus=1, owner=world.namespace, as_real=True)
     await eventually(lambda: any(one.name == node for one in world.engine.snapshot().nodes), "the node being known")
     job = await world.submit("shares", gpu=GpuRequest(millis=500))
+    entry = world.engine._book.entry(job)
+    meta = {"name": manifests.config_map_name(entry.workload, entry.uid, entry.pod(0)), "labels": MANAGED}  # of a killed scheduler
+    await world.api.create(
+        f"/api/v1/namespaces/{entry.namespace}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True}
+    )
     await world.run(job, placement=Placement(node, shares=(Share("g0", 500),)))
     await world.stop(job, grace_s=0)
     await world.until(job, PodState.STOPPED)

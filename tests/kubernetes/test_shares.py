@@ -14,7 +14,7 @@ import pytest
 from cluster.running import Cluster
 from engine_world import eventually, heard
 from hotdesk_scheduler.core.model import Kind, PodState
-from hotdesk_scheduler.engines.kubernetes import reservation
+from hotdesk_scheduler.engines.kubernetes import claims, reservation
 from kube_world import Kube
 from shares_world import HALF, foreign, half, items, node, nothing_is_left, reservations, shares_world, start, told, until, written
 
@@ -186,12 +186,13 @@ async def test_a_workspace_is_granted_when_its_gpu_is_set_aside_and_its_config_m
     await until(kube, lambda: nothing_is_left(kube), "everything being gone")
 
 
-async def make_other(kube: Kube, name: str, **container: Any) -> str:
+async def make_other(kube: Kube, name: str, *, config_map: str = "", **container: Any) -> str:
     """A pod of somebody else that asks for half a GPU; answers its id."""
+    notes = {"gpu-fraction": "0.5", **({claims.CONFIG_MAPS[0]: config_map} if config_map else {})}
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "annotations": {"gpu-fraction": "0.5"}},
+        "metadata": {"name": name, "annotations": notes},
         "spec": {"schedulerName": "hotdesk", "containers": [{"name": "theirs", "image": "x", **container}]},
     }
     made = await kube.api.create(f"/api/v1/namespaces/{kube.namespace}-team-a/pods", body)
@@ -216,6 +217,24 @@ async def test_a_pod_of_others_is_told_through_the_config_map_it_refers_to(kube:
     await kube.stop(uid, grace_s=0)
     await kube.stop(ours, grace_s=0)
     await until(kube, lambda: nothing_is_left(kube), "everything being gone")
+
+
+async def test_a_config_map_that_is_somebody_elses_is_not_taken_for_a_share_whatever_a_pod_names(kube: Kube) -> None:
+    changes = await heard(kube.engine)
+    path = f"/api/v1/namespaces/{kube.namespace}-team-a/configmaps"
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"of": "somebody"}}
+    await kube.api.create(path, theirs)
+    refers = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "of"}}}]
+    refused = await make_other(kube, "refused", config_map="settings", env=refers)
+    first, second = [await make_other(kube, name, config_map="same") for name in ("first", "second")]
+    await kube.start(refused, placement=half(kube, "g0"))
+    await eventually(lambda: any("settings, which is to tell it" in change.sentence for change in changes), "it being refused")
+    assert (await kube.api.get(f"{path}/settings"))["data"] == theirs["data"]
+    await kube.start(first, placement=half(kube, "g0"))
+    await kube.until(first, PodState.RUNNING)
+    await kube.start(second, placement=half(kube, "g1"))
+    await eventually(lambda: any("same, which is to tell it" in change.sentence for change in changes), "the second one being refused")
+    assert (await kube.api.get(f"{path}/same"))["metadata"]["ownerReferences"][0]["uid"] == first
 
 
 async def test_a_pod_of_others_that_names_no_config_map_cannot_be_told_and_that_is_said(kube: Kube) -> None:

@@ -151,7 +151,7 @@ class Reservations:
     # telling
 
     async def tell(self, entry: Entry, told: Told, owner: Json) -> None:
-        """The ConfigMap that the pod's environment refers to; one of an earlier scheduler gives way. Raises ApiError."""
+        """The ConfigMap that the pod's environment refers to; one of an earlier scheduler gives way. Raises ApiError, NotReservedError."""
         path = f"/api/v1/namespaces/{entry.namespace}/configmaps"
         body = reservation.config_map(told, entry.namespace, owner)
         try:
@@ -159,8 +159,22 @@ class Reservations:
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            await self._api.delete(f"{path}/{told.config_map}")
+            await self._make_way(f"{path}/{told.config_map}", owner)
             await self._api.create(path, body)
+
+    async def _make_way(self, path: str, owner: Json) -> None:
+        """Pods of others name their ConfigMap themselves: what is not of Hotdesk, or tells somebody who is there, is not taken away."""
+        there = await self._api.get(path)
+        meta = there["metadata"]
+        owners = {one["uid"] for one in meta.get("ownerReferences") or []} - {owner["uid"]}
+        alive = {seen.uid for seen in self._book.pods.values() if seen.life not in _ENDED}
+        alive |= {entry.uid for entry in self._book.entries.values()}
+        if not MANAGED.items() <= (meta.get("labels") or {}).items() or owners & alive:
+            whose = "another's" if owners & alive else "not made by Hotdesk"
+            raise NotReservedError(
+                f"The ConfigMap {meta['name']}, which is to tell it its share of a GPU, is {whose}: name one for this pod alone."
+            )
+        await self._api.delete(path, {"preconditions": {"uid": meta["uid"]}})
 
     async def _untell(self, entry: Entry, pod: Pod) -> None:
         name = manifests.config_map_name(entry.workload, entry.uid, pod)
