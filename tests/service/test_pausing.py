@@ -56,5 +56,8 @@ async def test_a_pause_is_read_back_from_its_file_and_is_gone_when_it_was_resume
 
 
 async def test_a_file_that_says_nothing_readable_is_no_pause(tmp_path: Path) -> None:
-    (tmp_path / "paused").write_text("[3]")
-    assert await Pausing(desks.fake_engine(), tmp_path / "paused").recall() is None
+    for text in ("[3]", '{"by": "ann", "at": "noon"}', '{"by": "ann", "at": 1e30}'):
+        (tmp_path / "paused").write_text(text)
+        pausing = Pausing(desks.fake_engine(), tmp_path / "paused")
+        assert await pausing.recall() is None
+        assert pausing.now is None

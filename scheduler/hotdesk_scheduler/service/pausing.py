@@ -50,10 +50,13 @@ class Pausing:
     async def recall(self) -> Reason | None:
         """What is not readable is no pause: an admin who wants one says it again."""
         try:
-            self.now = Pause(**json.loads(text)) if (text := await self._kept()) else None
-        except (ValueError, TypeError, OSError) as error:
+            pause = Pause(**json.loads(text)) if (text := await self._kept()) else None
+            reason = pause.reason if pause else None
+        except (ValueError, TypeError, OSError, OverflowError) as error:
             log.error("pause.not_readable error=%s", error)
-        return self.now.reason if self.now else None
+            return None
+        self.now = pause
+        return reason
 
     async def set(self, pause: Pause | None) -> None:
         text = json.dumps({"by": pause.by, "at": pause.at, "why": pause.why}) if pause else ""
