@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,3 +58,17 @@ def test_a_copy_of_a_workspaces_labels_in_another_namespace_is_not_the_workspace
     assert found.named(copy).workload_id is None
     book.see(("elsewhere", "p"), found.named(copy))
     assert book.snapshot().nodes[0].foreign.gpu_millis == 1000
+
+
+@pytest.mark.parametrize(("taken", "is_discarded"), [(500, False), (600, True)])
+def test_a_former_leaders_late_share_is_taken_up_only_where_that_gpu_has_room_for_it(taken: int, is_discarded: bool) -> None:
+    _, book, entry = sightings(Kind.TRAIN, PodState.PENDING)
+    other = Placement("n1", shares=(Share("g0", taken),))
+    runs = replace(entry.workload, id="other", name="other", pods=(Pod(0, REQUEST, PodState.RUNNING, other),))
+    book.add(replace(entry, uid="other", workload=runs))
+    discarded: list[Seen] = []
+    pods: Any = SimpleNamespace(discard=discarded.append)
+    late = Sightings(book, pods, Saved())  # type: ignore[arg-type]  # only what it is asked for
+    late.look(seen(HALF, workload_id="id"), None)
+    assert bool(discarded) is is_discarded
+    assert entry.pod(0).state is (PodState.PENDING if is_discarded else PodState.RUNNING)

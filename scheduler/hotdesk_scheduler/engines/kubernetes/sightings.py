@@ -132,6 +132,7 @@ class Sightings:
             return
         if pod is not None and self._may_have(entry, pod, seen) and self._record(entry, pod, seen) is not pod:
             log.warning("pod.adopted pod=%s/%s", seen.namespace, seen.name)
+            self.step(entry, entry.pod(pod.index), seen)
             self._go_on(entry, entry.pod(pod.index), seen)
             return
         log.warning("pod.discarded pod=%s/%s", seen.namespace, seen.name)
@@ -150,9 +151,12 @@ class Sightings:
         if node is None or not node.ready:
             return False
         pods = (pod for entry in self._book.entries.values() for pod in entry.workload.pods if _is_on(pod, node.name))
-        held = sum(pod.placement.gpu_millis for pod in pods if pod.placement)
+        places = [pod.placement for pod in pods if pod.placement]
+        shared = [*placement.shares, *(share for place in places for share in place.shares)]
+        if any(sum(one.millis for one in shared if one.group == share.group) > 1000 for share in placement.shares):
+            return False
         asked = placement.gpu_millis if seen.node is None else 0
-        return held + node.foreign.gpu_millis + asked <= node.gpus * 1000
+        return sum(place.gpu_millis for place in places) + node.foreign.gpu_millis + asked <= node.gpus * 1000
 
     # after a restart
 
