@@ -6,7 +6,7 @@ The API server is behind it: what is written there is read back after a restart,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from hotdesk_api.errors import Conflict, NotFound
@@ -308,10 +308,10 @@ class Book:
             queue.put_nowait(None)
 
 
-def _pairs(old: Sequence[Pod], new: Sequence[Pod]) -> Iterable[tuple[Pod | None, Pod | None]]:
+def _pairs(old: tuple[Pod, ...], new: tuple[Pod, ...]) -> list[tuple[Pod | None, Pod | None]]:
     """Each pod before and after. One that leaves a gang of others leaves a gap, so that place does not say which is which."""
     if len(old) == len(new) and all(one.index == other.index for one, other in zip(old, new, strict=True)):
-        return zip(old, new, strict=True)
+        return [(one, other) for one, other in zip(old, new, strict=True) if one is not other]
     before, after = {pod.index: pod for pod in old}, {pod.index: pod for pod in new}
     return [(before.get(index), after.get(index)) for index in {**before, **after}]
 
