@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,6 +29,9 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", PATIENT, derandomize=True)
 settings.register_profile("night", PATIENT, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell: what tests start would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _REAL_NODE = "real-node"
 _OURS = ("HOTDESK_", "JUPYTERHUB_", "RUNAI_", "NO_COLOR", "FORCE_COLOR")

@@ -19,7 +19,7 @@ import pytest
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.xdist_group("workspaces")]
 ROOT = Path(__file__).parents[2]
 PINS = ["jupyterhub==5.5.*"]
-TEST_TOOLS = ["pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis"]
+TEST_TOOLS = ["pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "websocket-client"]
 
 
 def _cache() -> Path:
@@ -30,7 +30,7 @@ def _requirements() -> list[str]:
     """What the project needs, without the project: it is read from the checkout by PYTHONPATH."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["notebook"], *extras["scheduler"], *extras["hub"]]
+    wanted = [*project["dependencies"], *extras["notebook"], *extras["workspace"], *extras["scheduler"], *extras["hub"]]
     tools = [item for item in extras["dev"] if item.split(">")[0] in TEST_TOOLS]
     return [*(item for item in [*wanted, *tools] if not item.startswith("hotdesk")), *PINS]
 
