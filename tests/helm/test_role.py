@@ -24,6 +24,8 @@ _RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleB
 # The websocket of exec is asked for as `get` by servers before 1.36 and as `create` by later ones: the role has both.
 # Kubernetes' own groups are off by default in 1.37: a pod's `schedulingGroup` is dropped.
 _OF_OTHER_VERSIONS = {("", "pods/exec", "get"), ("", "pods/exec", "create"), ("scheduling.k8s.io", "podgroups", "get")}
+# Asked for only when a pod is there that the stream has not told of yet: it may always be the quicker one.
+_IF_THE_STREAM_IS_SLOWER = {("", "pods", "get")}
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ async def test_role_has_what_the_scheduler_does_and_no_more(limited: Kube) -> No
     assert refused == set()
     granted = granted_to(render(LEAST, namespace=limited.namespace))
     assert asked - granted == set()
-    assert granted - asked - _OF_OTHER_VERSIONS == set()
+    assert granted - asked - _OF_OTHER_VERSIONS - _IF_THE_STREAM_IS_SLOWER == set()
 
 
 async def _do_everything(world: Kube) -> None:

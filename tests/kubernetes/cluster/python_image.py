@@ -1,6 +1,7 @@
 """An image of what a Dockerfile of ours installs, made of this virtual environment: the same packages, files, variables, user and entry.
 
-Everything lies at the paths it has on this machine, so that interpreter, libraries and compiled files are found without a word.
+Everything lies at the paths it has on this machine, so that interpreter, libraries and compiled files are found without a word; only
+what is in this checkout lies below /opt: pods mount their own folders over some, such as /tmp.
 What a Dockerfile installs and this environment has not (drivers of databases, log-ins of others) is left out.
 """
 
@@ -33,8 +34,8 @@ def image_of(dockerfile: Path, name: str) -> Image:
     for more in re.findall(r'"([a-z-]+)(?:\[[a-z]+\])?[<>=]', text):
         packages |= _packages(more, []) if _is_installed(more) else {}
     programs = {path for path in (*_files_of(packages), *_sources()) if path.is_file() and not _WEIGHTY.search(str(path))}
-    files: dict[str, bytes | Path] = {str(path): path for path in programs}
-    files.update({str(path): path.resolve() for path in libraries(path for path in programs if ".so" in path.suffixes)})
+    files: dict[str, bytes | Path] = {_there(path): _linked(path) if path.suffix == ".pth" else path for path in programs}
+    files.update({_there(path): path.resolve() for path in libraries(path for path in programs if ".so" in path.suffixes)})
     files.update(_copied(text))
     entry = json.loads((re.findall(r"^ENTRYPOINT (\[.*\])$", text, re.MULTILINE) or ["[]"])[0])
     files |= _scripts(packages)
@@ -48,11 +49,26 @@ def _python() -> Image:
     files, links = busybox()
     interpreter, own = Path(sys.executable).resolve(), Path(sys.prefix)
     programs = [path for path in _standard_library() if path.is_file()]
-    files.update({str(path): path for path in (*programs, interpreter, own / "pyvenv.cfg")})
+    files.update({_there(path): path for path in (*programs, interpreter, own / "pyvenv.cfg")})
     compiled = [path for path in programs if ".so" in path.suffixes]
     files.update({str(path): path.resolve() for path in libraries([interpreter, *compiled]) if str(path) not in files})
-    links |= {str(own / "bin" / "python"): str(interpreter), "/usr/local/bin/python3": str(interpreter)}
+    links |= {_there(own / "bin" / "python"): str(interpreter), "/usr/local/bin/python3": str(interpreter)}
     return Image("python", (), files, links)
+
+
+def _there(path: Path) -> str:
+    """Where it lies in the image."""
+    own = os.path.realpath(REPOSITORY)
+    for root in (str(REPOSITORY), own):
+        if str(path).startswith(f"{root}/"):
+            return f"/opt/hotdesk{str(path)[len(root) :]}"
+    return str(path)
+
+
+def _linked(path: Path) -> bytes:
+    """Where Hotdesk's sources are, for who is installed as a link to them."""
+    lines = path.read_text().splitlines()
+    return "".join(f"{_there(Path(line)) if line.startswith('/') else line}\n" for line in lines).encode()
 
 
 def _found(pattern: str, text: str) -> str:
@@ -119,7 +135,7 @@ def _copied(text: str) -> dict[str, bytes | Path]:
 
 def _scripts(packages: dict[str, set[str]]) -> dict[str, bytes | Path]:
     """The commands of the packages."""
-    own = Path(sys.prefix) / "bin" / "python"
+    own = _there(Path(sys.prefix) / "bin" / "python")
     found: dict[str, bytes | Path] = {}
     for package in packages:
         for one in metadata.distribution(package).entry_points.select(group="console_scripts"):
