@@ -72,3 +72,15 @@ def test_a_former_leaders_late_share_is_taken_up_only_where_that_gpu_has_room_fo
     late.look(seen(HALF, workload_id="id"), None)
     assert bool(discarded) is is_discarded
     assert entry.pod(0).state is (PodState.PENDING if is_discarded else PodState.RUNNING)
+
+
+def test_pods_of_a_workload_are_found_by_name_or_label_in_its_namespace_while_they_are_there() -> None:
+    _, book, entry = sightings(Kind.TRAIN, PodState.PENDING)
+    by_name, by_label = seen(HALF, name="job-0-abcde"), seen(HALF, name="jupyter-alice", workload_id="id")
+    others = [seen(HALF, name="job-0-abcde", namespace="elsewhere"), seen(HALF, name="job-two-0-abcde"), seen(HALF, name="bare")]
+    for one in (by_name, by_label, *others):
+        book.see((one.namespace, one.name), one)
+    assert {one.name for one in book.kin_of(entry)} == {"job-0-abcde", "jupyter-alice"}
+    book.see(("s", "jupyter-alice"), replace(by_label, workload_id=None))
+    book.see(("s", "job-0-abcde"), None)
+    assert book.kin_of(entry) == []
