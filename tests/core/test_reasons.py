@@ -12,6 +12,8 @@ from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.model import HOLDING, Kind, NodeRule, Phase, PodState, Policy, Quota, Resources, Taint, Workload
 from hotdesk_scheduler.core.plan import Finish, Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines.kubernetes.api import ApiError
+from hotdesk_scheduler.engines.kubernetes.tries import GIVEN_UP_AFTER_S, GivenUpError, Tries
 from hotdesk_scheduler.engines.local.pods import outcome
 from hotdesk_scheduler.engines.local.runs import Exit
 from hotdesk_scheduler.service.pausing import Pause
@@ -492,6 +494,39 @@ def an_image_without_the_program() -> Reason:
     pod = replace(workload.pods[0], state=state, stop_reason=reason, ended_at=START, placement=None)
     world.engine.put_workload(replace(workload, pods=(pod,), failures=2))
     return held(world, workload.name)
+
+
+@golden(
+    ReasonCode.BACKING_OFF,
+    "Its pod cannot be made for 5 minutes: the API server answers 500 it broke. It gave its place back and is tried again 10 s later; this "
+    "does not count as a failure of its own.",
+)
+def a_cluster_that_makes_no_pod() -> Reason:
+    world = World(node(gpus=2), a=2)
+    name = world.asks("a", 1)
+    world.settle()
+    workload = world.get(name)
+    pod = replace(workload.pods[0], state=PodState.FAILED, stop_reason=cluster_refuses(), ended_at=START, placement=None)
+    world.engine.put_workload(replace(workload, pods=(pod,)))
+    return held(world, name)
+
+
+@golden(ReasonCode.START_REFUSED, "Its pod cannot be made for 5 minutes: the API server answers 500 it broke.")
+def cluster_refuses() -> Reason:
+    return asyncio.run(given_up())
+
+
+async def given_up() -> Reason:
+    """As pods of a cluster have it (engines/kubernetes/pods.py)."""
+    tried, began = Tries("Its pod cannot be made", lambda sentence: None), asyncio.get_running_loop().time() - GIVEN_UP_AFTER_S
+
+    async def breaks() -> None:
+        raise ApiError(500, "InternalError", "it broke.")
+
+    tried._since = (began, START)
+    with pytest.raises(GivenUpError) as caught:
+        await tried.until_it_works(breaks, gives_up=lambda: False)
+    return Reason(ReasonCode.START_REFUSED, str(caught.value))
 
 
 @golden(ReasonCode.QUEUED, "It was just submitted and is looked at next.")

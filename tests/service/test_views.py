@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import desks
+from hotdesk_api import calls
 from hotdesk_api.models import Progress, WorkloadOut
 from hotdesk_scheduler.core.model import Phase, PodState, Policy
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.service.loop import Loop
 from hotdesk_scheduler.service.specs import workload_of
@@ -69,3 +72,29 @@ async def test_a_job_is_simulated_where_its_node_is_and_while_it_waits_where_no_
         played = {node.name for node in nodes if node.simulated}
         for entry in views:
             assert entry.view.simulated == (bool(set(entry.view.nodes) & played) if entry.view.nodes else waiting_too)
+
+
+async def test_what_keeps_a_pod_from_starting_or_going_is_told_in_lists_and_by_why(tmp_path: Path) -> None:
+    engine = desks.fake_engine(automatic=False)
+    async with desks.running(tmp_path, engine=engine) as service:
+        alice, trouble = service.client(), "Its pod cannot be made; it has been tried again and again since 10:00 UTC: it broke."
+
+        async def told() -> str | None:
+            reason = (await alice.call(calls.workload("team-a", "job"))).reason
+            return reason.sentence if reason else None
+
+        await alice.call(calls.submit(desks.spec("job")))
+        await desks.until(lambda: engine.snapshot().workloads[0].pods[0].state is PodState.STARTING)
+        assert await told() is None
+        (workload,) = engine.snapshot().workloads
+        engine.say(workload.id, 0, trouble)
+        assert await told() == trouble
+        assert (await alice.call(calls.why("team-a", "job"))).sentence == f"It is starting on sim-1 (1 whole GPU). {trouble}"
+        engine.say(workload.id, 0, "")
+        await engine.stop_pod(workload.id, 0, Reason(ReasonCode.RECLAIMED, "Its owner asked for its place."), 5.0, 1.0)
+        assert await told() == "Its owner asked for its place."
+        engine.say(workload.id, 0, "Its pod cannot be deleted.")
+        assert await told() == "Its owner asked for its place. Its pod cannot be deleted."
+        engine.say(workload.id, 0, "Its owner asked for its place.")
+        assert await told() == "Its owner asked for its place."
+        assert (await alice.call(calls.why("team-a", "job"))).sentence.count("Its owner asked for its place.") == 1

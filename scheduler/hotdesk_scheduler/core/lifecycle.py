@@ -16,7 +16,7 @@ BACKOFF_FIRST_S = 10.0
 BACKOFF_MOST_S = 300.0
 RUNS = frozenset({PodState.STARTING, PodState.RUNNING})
 ENDED = frozenset({PodState.SUCCEEDED, PodState.FAILED, PodState.STOPPED, PodState.LOST})
-STARTED_NEVER = frozenset({ReasonCode.ENGINE_ERROR, ReasonCode.IMAGE_OR_VOLUME_ERROR})
+STARTED_NEVER = frozenset({ReasonCode.ENGINE_ERROR, ReasonCode.IMAGE_OR_VOLUME_ERROR, ReasonCode.START_REFUSED})
 FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.STOPPED})
 
 

@@ -44,6 +44,7 @@ class ReasonCode(StrEnum):
     GRANT_NOT_TAKEN_UP = "grant_not_taken_up"
     RETRIES_SPENT = "retries_spent"
     ENGINE_ERROR = "engine_error"
+    START_REFUSED = "start_refused"
     EXITED = "exited"
 
 

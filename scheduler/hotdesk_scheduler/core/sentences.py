@@ -106,11 +106,15 @@ def backing_off(workload: Workload) -> Reason:
     limit = retries(workload)
     image = any(pod.stop_reason and pod.stop_reason.code is ReasonCode.IMAGE_OR_VOLUME_ERROR for pod in failed)
     code = ReasonCode.IMAGE_OR_VOLUME_ERROR if image else ReasonCode.BACKING_OFF
+    ended = max((pod.ended_at or 0.0 for pod in failed), default=0.0)
+    if all(pod.stop_reason and pod.stop_reason.code is ReasonCode.START_REFUSED for pod in failed):
+        again = f"It gave its place back and is tried again {pause_s(workload):.0f} s later"
+        sentence = f"{failure(failed)} {again}; this does not count as a failure of its own."
+        return reason(ReasonCode.BACKING_OFF, sentence, until=int(ended + pause_s(workload)))
     sentence = (
         f"{failure(failed)} It is tried again {pause_s(workload):.0f} s later (failure {workload.failures}; {limit} "
         f"retr{'y is' if limit == 1 else 'ies are'} allowed). Its logs say why; delete it to stop the retries."
     )
-    ended = max((pod.ended_at or 0.0 for pod in failed), default=0.0)
     return reason(code, sentence, failures=workload.failures, limit=limit, until=int(ended + pause_s(workload)))
 
 

@@ -61,6 +61,7 @@ class FakeEngine:
         self._specs: dict[str, WorkloadSpec] = {}
         self._images = list(images)
         self._logs: dict[tuple[str, int], list[bytes]] = {}
+        self._errors: dict[tuple[str, int], str] = {}
         self._snapshot: Snapshot | None = None
         self._listeners: list[asyncio.Queue[Change]] = []
 
@@ -103,11 +104,15 @@ class FakeEngine:
     def details(self, workload_id: str, index: int) -> PodDetails:
         workload = self._workload(workload_id)
         placement = _pod(workload, index).placement
+        error = self._errors.get((workload_id, index), "")
         if placement is None:
-            return PodDetails()
+            return PodDetails(error=error)
         count = placement.whole or len(placement.shares)
         return PodDetails(
-            devices=tuple(self.devices(placement.node)[:count]), environment=dict(self.pod_environment(workload)), tier="simulated"
+            devices=tuple(self.devices(placement.node)[:count]),
+            environment=dict(self.pod_environment(workload)),
+            tier="simulated",
+            error=error,
         )
 
     def devices(self, node: str) -> Sequence[Device]:
@@ -278,6 +283,11 @@ class FakeEngine:
 
     def write_log(self, workload_id: str, index: int, line: bytes) -> None:
         self._logs.setdefault((workload_id, index), []).append(line)
+
+    def say(self, workload_id: str, index: int, error: str) -> None:
+        """What is wrong with a pod; "" when it is over."""
+        self._errors[workload_id, index] = error
+        self._put(replace(self._workloads[workload_id]), "failed_verb" if error else "updated", index)
 
     def put_workload(self, workload: Workload, spec: WorkloadSpec | None = None) -> None:
         """Set a workload as it is, pods and all (worlds of tests and scenarios)."""

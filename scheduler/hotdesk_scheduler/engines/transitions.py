@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, Pod, PodState, Workload
-from hotdesk_scheduler.core.reasons import Reason
+from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 
 FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.STOPPED})
 
@@ -35,8 +35,11 @@ def started(pod: Pod, placement: Placement, now: float) -> Pod:
 
 
 def ended(workload: Workload, pod: Pod, now: float) -> Workload:
-    """With a pod that has just ended: failures and completions are counted when they happen (core/lifecycle)."""
-    if pod.state is PodState.FAILED:
+    """With a pod that has just ended: failures and completions are counted when they happen (core/lifecycle).
+
+    One that the cluster would not make for long did not fail by itself.
+    """
+    if pod.state is PodState.FAILED and (pod.stop_reason is None or pod.stop_reason.code is not ReasonCode.START_REFUSED):
         workload = replace(workload, failures=workload.failures + 1)
     elif pod.state is PodState.SUCCEEDED and workload.completions is not None:
         workload = replace(workload, succeeded=workload.succeeded + 1)

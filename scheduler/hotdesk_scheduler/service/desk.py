@@ -38,7 +38,7 @@ from hotdesk_scheduler.service.past import Past
 from hotdesk_scheduler.service.pausing import Pausing
 from hotdesk_scheduler.service.submissions import Submissions
 from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Clock
-from hotdesk_scheduler.service.views import STEP, Entry, Views, reason_of, reason_out
+from hotdesk_scheduler.service.views import STEP, Entry, Views, reason_of, reason_out, with_trouble
 from hotdesk_scheduler.service.workspaces import Patience, Workspaces
 
 log = logging.getLogger(__name__)
@@ -266,7 +266,8 @@ class Desk:
     def why(self, caller: Caller, project: str, name: str) -> models.Explanation:
         entry = self.entry(caller, project, name)
         with collector.paused():
-            return explanation_out(self._explainer.why(self.loop.snapshot(), self.loop.policy, self.clock(), entry.workload.id))
+            found = explanation_out(self._explainer.why(self.loop.snapshot(), self.loop.policy, self.clock(), entry.workload.id))
+        return found.model_copy(update={"sentence": with_trouble(found.sentence, self.views.trouble(entry.workload.id))})
 
     async def what_if(self, caller: Caller, spec: models.WorkloadSpec) -> models.Explanation:
         user = await self._submissions.checked(caller, spec)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from hotdesk_api.models import DeviceOut, Grant, PodOut, Progress, ReasonOut, Status, WorkloadDetail, WorkloadOut, WorkloadSpec
@@ -212,7 +212,7 @@ class Views:
             nodes=sorted({pod.placement.node for pod in placed if pod.placement is not None}),
             running_pods=sum(pod.state is PodState.RUNNING for pod in workload.pods),
             pending_pods=sum(pod.state in (PodState.PENDING, PodState.STARTING) for pod in workload.pods),
-            reason=reason_out(main_reason(workload, status, hold)),
+            reason=reason_out(main_reason(workload, status, hold, error=details.error if details else "")),
             queue_position=hold.position if hold is not None and status == "Pending" else None,
             progress=progress.progress if progress else None,
             message=progress.message if progress else "",
@@ -226,6 +226,13 @@ class Views:
         """Whether it is where GPUs are not real; of what is nowhere yet, whether it can be nowhere else."""
         nodes = {pod.placement.node for pod in placed if pod.placement is not None}
         return bool(nodes & self._simulated) if nodes else self._all_simulated
+
+    def trouble(self, workload_id: str) -> str:
+        """What is wrong with the pods that have a place, the first one's."""
+        workload = self._engine.find(workload_id)
+        placed = [pod for pod in workload.pods if pod.state in HOLDING] if workload else []
+        errors = (self._engine.details(workload_id, pod.index).error for pod in placed)
+        return next((error for error in errors if error), "")
 
     def detail(self, entry: Entry, *, grant: bool, secrets: bool) -> WorkloadDetail:
         """`grant`: for the hub's spawner; `secrets` False: values of variables that look secret are hidden."""
@@ -276,14 +283,22 @@ def _moved_up(old: Entry, hold: Hold, told: dict[int, ReasonOut | None]) -> Work
     return old.view.model_copy(update={"reason": reason, "queue_position": hold.position})
 
 
-def main_reason(workload: Workload, status: str, hold: Hold | None) -> Reason | None:
-    """Why it is not running; None while it runs."""
+def main_reason(workload: Workload, status: str, hold: Hold | None, *, error: str = "") -> Reason | None:
+    """Why it is not running; None while it runs. `error`: what keeps its pod from starting, or from going."""
     if status == "Pending":
         return hold.reason if hold is not None else _QUEUED
-    if status in ("Running", "ContainerCreating"):
+    if status == "Running":
         return None
+    if status == "ContainerCreating":
+        return Reason(ReasonCode.ENGINE_ERROR, error) if error else None
     stops = (pod.stop_reason for pod in workload.pods if pod.stop_reason is not None)
-    return workload.phase_reason or next(stops, None)
+    why = workload.phase_reason or next(stops, None)
+    return replace(why, sentence=with_trouble(why.sentence, error)) if why else None
+
+
+def with_trouble(sentence: str, error: str) -> str:
+    """What is wrong with a pod may be why it stops: then it is said already."""
+    return sentence if error in sentence else f"{sentence} {error}"
 
 
 def _tier_requested(workload: Workload) -> str:

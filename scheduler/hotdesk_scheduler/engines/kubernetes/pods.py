@@ -14,11 +14,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hotdesk_scheduler.core.model import HOLDING, Kind, Pod, PodState, Workload
+from hotdesk_scheduler.core.model import HOLDING, Kind, Pod, PodState
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import manifests, progress, reservation
+from hotdesk_scheduler.engines.kubernetes import manifests, progress, reservation, tries
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.claims import UNTELLABLE
@@ -28,6 +28,8 @@ from hotdesk_scheduler.engines.kubernetes.reservation import Told
 from hotdesk_scheduler.engines.kubernetes.reserving import NotReservedError, Reservations
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.shares import Shares
+from hotdesk_scheduler.engines.kubernetes.tries import GivenUpError, Tries
+from hotdesk_scheduler.engines.kubernetes.troubles import Troubles
 from hotdesk_scheduler.engines.kubernetes.turns import Rank
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class Pods:
         self._shares = shares
         self._is_over = is_over
         self._tasks: set[asyncio.Task[None]] = set()
+        self._troubles = Troubles(book, saving)
 
     async def close(self, within_s: float = 5.0) -> None:
         if self._tasks:
@@ -82,28 +85,38 @@ class Pods:
             return self._is_over() or pod.attempt != attempt or pod.state is not PodState.STARTING
 
         if entry.is_claimed:
-            await self._bind_claimed(entry, index)
+            with self._troubles.of(entry, index) as tell:
+                await self._bind_claimed(entry, index, Tries("It cannot be bound", tell))
             return
         async with entry.turn(index):
-            try:
-                reserved = await self.reservations.hold(entry.pod(index).placement, is_over)
-                if reserved is None:
+            with self._troubles.of(entry, index) as tell:
+                if not await self._made_and_bound(entry, index, Tries("Its pod cannot be made", tell), is_over):
                     return
-                told = self._shares.told(entry, entry.pod(index), reserved)
-                made = await until_it_works(lambda: self._make(entry, index, told), gives_up=is_over)
-                if made is None or not await self._tell(entry, index, made, told, is_over):
-                    return
-                await until_it_works(lambda: self._bind(entry, index, made), gives_up=is_over)
-            except NotReservedError as error:
-                self._failed(entry, index, attempt, str(error))
-                return
-            except ApiError as error:
-                self._failed(entry, index, attempt, f"The API server refused its pod: {error.message}")
-                return
         if attempt >= 2:
             self._discard_attempt(entry, index, attempt - 2)
 
-    async def _tell(self, entry: Entry, index: int, made: Json, told: Told | None, is_over: Callable[[], bool]) -> bool:
+    async def _made_and_bound(self, entry: Entry, index: int, tried: Tries, is_over: Callable[[], bool]) -> bool:
+        """False if it is not wanted any more, or came to its end here."""
+        attempt = entry.pod(index).attempt
+        try:
+            reserved = await self.reservations.hold(entry.pod(index).placement, is_over)
+            if reserved is None:
+                return False
+            told = self._shares.told(entry, entry.pod(index), reserved)
+            made = await tried.until_it_works(lambda: self._make(entry, index, told), gives_up=is_over)
+            if made is None or not await self._tell(entry, index, made, told, tried=tried, is_over=is_over):
+                return False
+            await tried.until_it_works(lambda: self._bind(entry, index, made), gives_up=is_over)
+            return True
+        except GivenUpError as error:
+            self.give_up(entry, index, str(error), ReasonCode.START_REFUSED)
+        except NotReservedError as error:
+            self._failed(entry, index, attempt, str(error))
+        except ApiError as error:
+            self._failed(entry, index, attempt, f"The API server refused its pod: {error.message}")
+        return False
+
+    async def _tell(self, entry: Entry, index: int, made: Json, told: Told | None, *, tried: Tries, is_over: Callable[[], bool]) -> bool:
         """Its share, before it is bound. False if it was made for a GPU that is not held any more, or is not wanted."""
         if told is None:
             return True
@@ -111,7 +124,7 @@ class Pods:
             self.give_up(entry, index, "Its pod was made for a shared GPU that is not held for it any more; it starts again.")
             return False
         owner = reservation.pod_owner(made)
-        await until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
+        await tried.until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
         return not is_over()
 
     async def _make(self, entry: Entry, index: int, told: Told | None) -> Json:
@@ -163,7 +176,7 @@ class Pods:
                     raise
         return True
 
-    async def _bind_claimed(self, entry: Entry, index: int) -> None:
+    async def _bind_claimed(self, entry: Entry, index: int, tried: Tries) -> None:
         """The pod is there already; where it goes is noted on it by its binding. One that cannot be bound waits again."""
         member, pod = entry.members.get(index), entry.pod(index)
         if member is None or pod.placement is None:
@@ -184,15 +197,15 @@ class Pods:
                 if (told := self._shares.told(entry, pod, reserved)) is not None:
                     notes |= manifests.reserved_note(told)
                     owner = {"apiVersion": "v1", "kind": "Pod", "name": member.name, "uid": member.uid}
-                    await until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
+                    await tried.until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
                 body = {
                     "apiVersion": "v1",
                     "kind": "Binding",
                     "metadata": {"name": member.name, "uid": member.uid, "annotations": notes},
                     "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
                 }
-                await until_it_works(partial(self._in_turn, self._api.create, path, body), gives_up=is_over)
-        except NotReservedError as error:
+                await tried.until_it_works(partial(self._in_turn, self._api.create, path, body), gives_up=is_over)
+        except (GivenUpError, NotReservedError) as error:
             await self._waits_again(entry, index, str(error), is_over)
         except ApiError as error:
             if error.status not in (404, 409):
@@ -225,11 +238,15 @@ class Pods:
         """What it needs before its grant is shown. Said again after a restart."""
         entry.told.discard(index)  # of an earlier attempt
         if self._book.is_reserved(entry.pod(index).placement):
-            self._later(self._prepare(entry, index, entry.pod(index).attempt))
+            self._later(self._prepare_share(entry, index, entry.pod(index).attempt))
         else:
             entry.told.add(index)
 
-    async def _prepare(self, entry: Entry, index: int, attempt: int) -> None:
+    async def _prepare_share(self, entry: Entry, index: int, attempt: int) -> None:
+        with self._troubles.of(entry, index) as tell:
+            await self._prepare(entry, index, attempt, Tries("The ConfigMap of its share cannot be made", tell))
+
+    async def _prepare(self, entry: Entry, index: int, attempt: int, tried: Tries) -> None:
         def is_over() -> bool:
             pod = entry.pod(index)
             return self._is_over() or pod.attempt != attempt or pod.state not in (PodState.STARTING, PodState.RUNNING)
@@ -239,7 +256,10 @@ class Pods:
             if reserved is None or (told := self._shares.told(entry, entry.pod(index), reserved)) is None:
                 return
             owner = manifests.owner(entry.workload, entry.uid)
-            await until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
+            await tried.until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
+        except GivenUpError as error:
+            self.give_up(entry, index, str(error), ReasonCode.START_REFUSED)
+            return
         except NotReservedError as error:
             self._failed(entry, index, attempt, str(error))
             return
@@ -251,12 +271,12 @@ class Pods:
             self._book.put(entry, replace(entry.workload))  # for whoever looks at it only when it is another one
             self._book.changed(Change("updated", entry.workload.id, index))
 
-    def give_up(self, entry: Entry, index: int, sentence: str) -> None:
-        """It lost what it needs to others. It waits again, uncounted; a workspace's end is asked for at the hub."""
+    def give_up(self, entry: Entry, index: int, sentence: str, code: ReasonCode = ReasonCode.PROCESS_LOST) -> None:
+        """It has not what it needs, or not any more. It waits again, uncounted; a workspace's end is asked for at the hub."""
         pod, now = entry.pod(index), time.time()
         if pod.state not in (PodState.STARTING, PodState.RUNNING):
             return
-        why = Reason(ReasonCode.PROCESS_LOST, sentence)
+        why = Reason(code, sentence)
         stopped = replace(pod, state=PodState.RELEASING, release_deadline=now + TAKEN_AWAY_GRACE_S, stop_reason=why)
         self._book.put(entry, transitions.with_pod(entry.workload, stopped, now))
         self._saving.soon(entry)
@@ -272,17 +292,42 @@ class Pods:
             await self._evict(entry, index, grace_s)
             return
         await self._saving.until_written(entry)
-        async with entry.turn(index):
+
+        def is_over() -> bool:
             pod = entry.pod(index)
-            if pod.attempt != attempt:
-                return
-            was_there = await self._delete(entry.namespace, pod_name(entry.workload, entry.uid, pod), grace_s)
-        pod = entry.pod(index)
-        if was_there is False and pod.attempt == attempt and pod.state is PodState.RELEASING:
-            self.gone(entry, pod)
+            is_known = self._book.entries.get(entry.workload.id) is entry
+            return self._is_over() or not is_known or pod.attempt != attempt or pod.state is not PodState.RELEASING
+
+        name = pod_name(entry.workload, entry.uid, entry.pod(index))
+        was_there = await self._until_taken(
+            entry,
+            index,
+            partial(self._delete, entry.namespace, name, grace_s),
+            what="Its pod cannot be deleted, so its place stays taken",
+            otherwise=f"deletes the pod itself: kubectl delete pod {name} -n {entry.namespace}",
+            is_over=is_over,
+        )
+        if was_there is False and not is_over():
+            self.gone(entry, entry.pod(index))
+
+    async def _until_taken(
+        self, entry: Entry, index: int, ask: Callable[[], Awaitable[Any]], *, what: str, otherwise: str, is_over: Callable[[], bool]
+    ) -> Any:
+        """What was asked for, however long it is refused: a rule may be lifted, a right granted. None if it is not wanted any more."""
+        with self._troubles.of(entry, index) as tell:
+            tried = Tries(what, tell, ends=False)
+            while not is_over():
+                try:
+                    async with entry.turn(index):
+                        return await tried.until_it_works(ask, gives_up=is_over)
+                except ApiError as error:
+                    log.error("pod.not_taken_down workload=%s pod=%d error=%s", entry.workload.id, index, error)
+                    tell(tries.refused(what, error, otherwise))
+                await asyncio.sleep(tries.REFUSED_PAUSE_S)
+        return None
 
     async def _evict(self, entry: Entry, index: int, grace_s: float) -> None:
-        """With grace; a PodDisruptionBudget may make us wait (429), as for everybody. A rule that refuses it may be lifted."""
+        """With grace; a PodDisruptionBudget may make us wait (429), as for everybody."""
         member = entry.members.get(index)
         if member is None:
             return
@@ -297,52 +342,50 @@ class Pods:
             "deleteOptions": {"gracePeriodSeconds": max(0, math.ceil(grace_s)), "preconditions": {"uid": member.uid}},
         }
         path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/eviction"
-        while not is_over():
+
+        async def evict() -> None:
             try:
-                async with entry.turn(index):
-                    await until_it_works(lambda: self._api.create(path, body), gives_up=is_over)
-                return
+                await self._api.create(path, body)
             except ApiError as error:
-                if error.status in (404, 409):
-                    return
-                log.error("pod.not_evicted pod=%s/%s error=%s", entry.namespace, member.name, error)
-                self._book.changed(Change("failed_verb", entry.workload.id, index, f"It could not be evicted: {error.message}"))
-            await asyncio.sleep(REFUSED_PAUSE_S)
+                if error.status not in (404, 409):
+                    raise
+
+        what = "It cannot be evicted, so its place stays taken"
+        by_hand = f"deletes it: kubectl delete pod {member.name} -n {entry.namespace}"
+        await self._until_taken(entry, index, evict, what=what, otherwise=by_hand, is_over=is_over)
 
     def gone(self, entry: Entry, pod: Pod) -> None:
         now = time.time()
         ended = progress.after(pod, None, now)
         self._book.put(entry, transitions.ended(entry.workload, ended, now))
         self._saving.soon(entry)
-        self._book.changed(Change(kind_of(ended), entry.workload.id, pod.index))
+        self._book.changed(Change(progress.kind_of(ended), entry.workload.id, pod.index))
 
-    async def _delete(self, namespace: str, name: str, grace_s: float) -> bool | None:
+    async def _delete(self, namespace: str, name: str, grace_s: float) -> bool:
+        """Whether it was there. Raises ApiError."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": max(0, math.ceil(grace_s))}
-        try:
-            path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-            found: bool | None = await until_it_works(partial(self._in_turn, self._api.delete, path, body), gives_up=self._is_over)
-            return found
-        except ApiError as error:
-            log.error("pod.not_deleted pod=%s/%s error=%s", namespace, name, error)
-            return None
+        async with self._api.turns.take(Rank.POD):
+            return await self._api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", body)
 
     async def _discard(self, seen: Seen) -> None:
-        await self._delete(seen.namespace, seen.name, 0)
+        """Until it is gone, or another one has its name."""
+
+        def is_over() -> bool:
+            there = self._book.pods.get((seen.namespace, seen.name))
+            return self._is_over() or there is None or there.uid != seen.uid
+
+        while True:
+            try:
+                await until_it_works(partial(self._delete, seen.namespace, seen.name, 0), gives_up=self._is_over)
+                return
+            except ApiError as error:
+                log.error("pod.not_deleted pod=%s/%s error=%s", seen.namespace, seen.name, error)
+            await asyncio.sleep(tries.REFUSED_PAUSE_S)
+            if is_over():
+                return
 
     def _discard_attempt(self, entry: Entry, index: int, attempt: int) -> None:
         """A pod's objects of the last two attempts stay, for their logs."""
         old = pod_name(entry.workload, entry.uid, Pod(index, entry.pod(index).request, attempt=attempt))
         if (seen := self._book.pods.get((entry.namespace, old))) is not None:
             self.discard(seen)
-
-
-def kind_of(pod: Pod) -> str:
-    """What the change to this pod is called."""
-    kinds = {PodState.RUNNING: "started", PodState.STOPPED: "released", PodState.LOST: "lost"}
-    ended = pod.state in (PodState.SUCCEEDED, PodState.FAILED)
-    return kinds.get(pod.state, "exited" if ended else "updated")
-
-
-def changed_workload(workload: Workload, pod: Pod, now: float) -> Workload:
-    """Ends are counted (transitions.ended); everything else only changes the pod."""
-    return transitions.ended(workload, pod, now) if transitions.has_ended(pod) else transitions.with_pod(workload, pod, now)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hotdesk_scheduler.core.model import HOLDING, Pod, PodState
+from hotdesk_scheduler.core.model import HOLDING, Pod, PodState, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 
 NODE_LOST = Reason(ReasonCode.NODE_LOST, "Its node was lost.")
@@ -46,16 +47,34 @@ def is_stuck(pod: Pod) -> bool:
     return pod.state is PodState.RELEASING and pod.stop_reason is not None and pod.stop_reason.code is ReasonCode.IMAGE_OR_VOLUME_ERROR
 
 
+def kind_of(pod: Pod) -> str:
+    """What the change to this pod is called."""
+    kinds = {PodState.RUNNING: "started", PodState.STOPPED: "released", PodState.LOST: "lost"}
+    ended = pod.state in (PodState.SUCCEEDED, PodState.FAILED)
+    return kinds.get(pod.state, "exited" if ended else "updated")
+
+
+def changed_workload(workload: Workload, pod: Pod, now: float) -> Workload:
+    """Ends are counted (transitions.ended); everything else only changes the pod."""
+    return transitions.ended(workload, pod, now) if transitions.has_ended(pod) else transitions.with_pod(workload, pod, now)
+
+
+def _released(pod: Pod) -> PodState:
+    """FAILED, which is tried again after a pause, if it could not start."""
+    refused = pod.stop_reason is not None and pod.stop_reason.code is ReasonCode.START_REFUSED
+    return PodState.FAILED if is_stuck(pod) or refused else PodState.STOPPED
+
+
 def _gone(pod: Pod, now: float) -> Pod:
     if pod.state is PodState.RELEASING:
-        return _end(pod, PodState.FAILED if is_stuck(pod) else PodState.STOPPED, now)
+        return _end(pod, _released(pod), now)
     return _end(pod, PodState.LOST, now, reason=_DELETED)
 
 
 def _ended(pod: Pod, seen: Seen, now: float) -> Pod:
     at = seen.ended_at or now
     if pod.state is PodState.RELEASING:
-        return _end(pod, PodState.FAILED if is_stuck(pod) else PodState.STOPPED, at, exit_code=seen.exit_code)
+        return _end(pod, _released(pod), at, exit_code=seen.exit_code)
     if seen.life is Life.FADED:
         return _end(pod, PodState.LOST, at, exit_code=seen.exit_code, reason=seen.why)
     state = PodState.SUCCEEDED if seen.life is Life.SUCCEEDED else PodState.FAILED

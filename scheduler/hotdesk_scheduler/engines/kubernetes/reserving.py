@@ -19,6 +19,7 @@ from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 from hotdesk_scheduler.engines.kubernetes.reservation import Key, Reserved, Told
 from hotdesk_scheduler.engines.kubernetes.resources import MANAGED
+from hotdesk_scheduler.engines.kubernetes.tries import GivenUpError, said
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Reservations:
     # setting aside
 
     async def hold(self, placement: Placement | None, gives_up: Callable[[], bool]) -> tuple[Reserved, ...] | None:
-        """A device for each share, in order; () if none is needed, None if it was given up. Raises NotReservedError."""
+        """A device for each share, in order; () if none is needed, None if it was given up. Raises NotReservedError, GivenUpError."""
         if placement is None or not self._book.is_reserved(placement):
             return ()
         held: list[Reserved] = []
@@ -89,7 +90,7 @@ class Reservations:
 
     async def _hold(self, key: Key, gives_up: Callable[[], bool]) -> Reserved | None:
         loop = asyncio.get_running_loop()
-        give_up_at, tries, trouble = loop.time() + self.terms.patience_s, 0, ""
+        give_up_at, tries, trouble, is_failing = loop.time() + self.terms.patience_s, 0, "", False
         while not gives_up():
             seen = self._book.reservations.get(key)
             if (held := self._held(seen)) is not None:
@@ -97,9 +98,14 @@ class Reservations:
             trouble = _trouble(seen) or trouble
             has_ended = seen is not None and seen.life in _ENDED
             if loop.time() > give_up_at or (has_ended and tries >= TRIES):
-                raise self._not_reserved(key, trouble)
+                why = self._not_reserved(key, trouble)
+                raise GivenUpError(str(why)) if is_failing else why
             if seen is None and tries < TRIES:
-                tries += await self._make(key)
+                try:
+                    tries += await self._make(key)
+                    is_failing = False
+                except ApiError as error:
+                    trouble, is_failing = said(error), True
             elif seen is not None and has_ended:
                 await self._remove(seen)
             await self._news_of(key)
@@ -111,7 +117,7 @@ class Reservations:
         return Reserved(seen.uid, seen.reservation.device) if seen.reservation.device else None
 
     async def _make(self, key: Key) -> bool:
-        """Whether it was not there. Raises NotReservedError if the API server will not have it."""
+        """Whether it was not there. Raises NotReservedError if the API server will not have it, ApiError if it fails inside."""
         space = self.terms.namespace
         try:
             if not self._has_namespace:
@@ -121,7 +127,9 @@ class Reservations:
                 f"/api/v1/namespaces/{space}/pods", reservation.pod_object(*key, namespace=space, image=self.terms.image)
             )
         except ApiError as error:
-            if error.reason == "AlreadyExists" or error.is_passing:
+            if error.is_passing:
+                raise
+            if error.reason == "AlreadyExists":
                 return False
             if error.status == 404:  # somebody removed the namespace
                 self._has_namespace = False

@@ -20,7 +20,7 @@ from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import manifests, progress
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
-from hotdesk_scheduler.engines.kubernetes.pods import Pods, changed_workload, kind_of
+from hotdesk_scheduler.engines.kubernetes.pods import Pods
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class Sightings:
         if after is pod:
             if error and entry.errors.get(pod.index) != error:
                 entry.errors[pod.index] = error
+                self._book.put(entry, replace(entry.workload))  # for whoever looks at it only when it is another one
                 self._saving.soon(entry)
                 self._book.changed(Change("failed_verb", entry.workload.id, pod.index, error))
             return
@@ -86,7 +87,7 @@ class Sightings:
             entry.errors.pop(pod.index, None)
         elif error:
             entry.errors[pod.index] = error
-        self._book.put(entry, changed_workload(entry.workload, after, now))
+        self._book.put(entry, progress.changed_workload(entry.workload, after, now))
         self._told(entry, after, error)
         if progress.is_stuck(after):
             self._pods.take_down(entry, pod.index, 0)
@@ -107,7 +108,7 @@ class Sightings:
 
     def _told(self, entry: Entry, pod: Pod, sentence: str) -> None:
         self._saving.soon(entry)
-        kind = "failed_verb" if progress.is_stuck(pod) else kind_of(pod)
+        kind = "failed_verb" if progress.is_stuck(pod) else progress.kind_of(pod)
         self._book.changed(Change(kind, entry.workload.id, pod.index, sentence))
 
     # a node that is gone
