@@ -231,6 +231,20 @@ async def test_projects_say_whether_they_can_be_what_they_say(kube: Kube) -> Non
     assert "Accepted" in kube.cluster.kubectl("get", "projects", "-n", own).splitlines()[0].title()
 
 
+async def test_a_project_keeps_the_namespace_it_was_made_with_and_takes_no_others(kube: Kube) -> None:
+    own, there = kube.namespace, f"{kube.namespace}-team-a"
+    kube.cluster.apply(project("named", namespace=f"{own}-mine"), project("usual"), namespace=own)
+    for name, namespaces in (("usual", [there, f"{own}-usual"]), ("named", [there, None])):
+        path = resources.path("Project", own, name)
+        await seen(kube, path, accepted_is("True"))
+        for namespace in namespaces:
+            with pytest.raises(ApiError, match=r"the namespace of a project cannot change: .* make another project"):
+                await kube.api.merge(path, {"spec": {"namespace": namespace}})
+        await kube.api.merge(path, {"spec": {"priority": 3}})
+    await kube.engine.put_project(Project("named", gpu=Quota(quota=1000)))
+    assert (await kube.api.get(resources.path("Project", own, "named")))["spec"]["namespace"] == f"{own}-mine"
+
+
 async def test_of_two_projects_of_one_second_the_first_keeps_the_namespace_over_a_restart(kube: Kube) -> None:
     own = kube.namespace
     for name in ("zoology", "algebra"):
