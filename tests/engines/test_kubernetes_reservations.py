@@ -40,6 +40,12 @@ def test_the_device_is_what_its_init_container_said_at_its_end() -> None:
     assert reservation.read({"metadata": {"name": "somebody", "namespace": "r"}}) is None
 
 
+def test_a_hand_that_takes_off_or_changes_its_mark_makes_it_no_other_ones() -> None:
+    made = reservation.pod_object("n1", "g0", namespace="r", image="x")
+    for notes in ({}, {reservation.GROUP: "g9"}, None):
+        assert reservation.read({**made, "metadata": {**made["metadata"], "annotations": notes}}) == Reservation("g0")
+
+
 def test_what_it_could_not_find_out_is_its_trouble_also_while_it_waits_for_the_next_try() -> None:
     end = {"terminated": {"exitCode": 1, "message": "it saw no GPU where it expected one"}}
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}

@@ -133,6 +133,19 @@ async def test_who_shares_a_gpu_that_is_not_held_any_more_ends_with_a_sentence_a
     await kube.until(first, PodState.RUNNING)
 
 
+async def test_a_reservation_whose_mark_a_hand_took_off_is_kept_as_long_as_somebody_shares_it_and_goes_then(kube: Kube) -> None:
+    shares = await start(kube, "a", "g0")
+    await kube.until(shares, PodState.RUNNING)
+    (pod,) = await reservations(kube)
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+    await kube.api.merge(path, {"metadata": {"annotations": None, "labels": None}})
+    await kube.restart()
+    assert foreign(kube).gpu_millis == 0
+    assert kube.pod(shares).state is PodState.RUNNING
+    await kube.stop(shares, grace_s=0)
+    await until(kube, lambda: nothing_is_left(kube), "everything being gone")
+
+
 @pytest.mark.parametrize(
     ("image", "words", "tries"),
     [("missing", "Its image cannot be had (ImagePullBackOff): no such image", 1), ("refused", "no GPU is left", 3)],

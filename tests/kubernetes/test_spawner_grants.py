@@ -26,6 +26,7 @@ async def granted(kube: Kube) -> tuple[str, PodGrant]:
 
 async def make_pod(kube: Kube, grant: PodGrant) -> str:
     """As the hub's spawner does."""
+    variables = [{"name": "JOB_UUID", "value": kube.engine.details("id-workspace-alice", 0).environment["JOB_UUID"]}]
     resources = {"limits": {"nvidia.com/gpu": str(grant.gpus)}}
     body: dict[str, Any] = {
         "apiVersion": "v1",
@@ -34,7 +35,7 @@ async def make_pod(kube: Kube, grant: PodGrant) -> str:
         "spec": {
             "schedulerName": "hotdesk",
             "nodeName": PLACE.node,
-            "containers": [{"name": "notebook", "image": "x", "resources": resources}],
+            "containers": [{"name": "notebook", "image": "x", "resources": resources, "env": variables}],
         },
     }
     path = f"/api/v1/namespaces/{grant.namespace}/pods"
@@ -118,3 +119,20 @@ async def test_a_job_has_no_such_grant(kube: Kube) -> None:
     workload_id = await kube.submit("job")
     await kube.run(workload_id)
     assert kube.engine.details(workload_id, 0).grant is None
+
+
+async def test_labels_taken_off_or_changed_by_hand_do_not_make_its_pod_another_ones(kube: Kube) -> None:
+    workload_id, grant = await granted(kube)
+    path = await make_pod(kube, grant)
+    await kube.engine.report_pod(workload_id, 0, PodState.RUNNING, 1.0)
+    nonsense: list[Any] = [None, {"hotdesk.io/workload-id": "zebra", "hotdesk.io/pod-index": "0", "hotdesk.io/attempt": "0"}]
+    for labels in nonsense:
+        changed = await kube.api.merge(path, {"metadata": {"labels": labels}})
+        version = int(changed["metadata"]["resourceVersion"])
+        key = (grant.namespace, "jupyter-alice")
+        await eventually(lambda version=version, key=key: kube.engine._intake.pods._versions[key] >= version, "the change being seen")  # type: ignore[misc]  # a default is no type
+        assert foreign(kube).gpu_millis == 0
+        assert [one.id for one in kube.engine.snapshot().workloads] == [workload_id], "nor is it a pod of others to place"
+        await kube.restart()
+        assert foreign(kube).gpu_millis == 0
+        assert kube.engine._book.pod_of(workload_id, kube.pod(workload_id)) == "jupyter-alice"

@@ -13,7 +13,7 @@ from hotdesk_api.units import format_gpus
 from hotdesk_scheduler.core.model import Placement, Pod, Share, Workload
 from hotdesk_scheduler.engines.base import Device
 from hotdesk_scheduler.engines.kubernetes.codec import Json, encode, members, time_out
-from hotdesk_scheduler.engines.kubernetes.observe import ATTEMPT_LABEL, GPU, INDEX_LABEL, PLACEMENT, SCHEDULER, STARTED_AT
+from hotdesk_scheduler.engines.kubernetes.observe import ATTEMPT_LABEL, GPU, ID_VARIABLE, INDEX_LABEL, PLACEMENT, SCHEDULER, STARTED_AT
 from hotdesk_scheduler.engines.kubernetes.observe import RESERVED as RESERVED_GPUS
 from hotdesk_scheduler.engines.kubernetes.reservation import Told, reserved_out
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION, GROUP, ID_LABEL, MANAGED, PROJECT_LABEL, Held
@@ -193,7 +193,7 @@ def identity(workload: Workload, pod: Pod) -> dict[str, str]:
     assert pod.placement is not None
     return {
         "JOB_NAME": workload.name,
-        "JOB_UUID": workload.id,
+        ID_VARIABLE: workload.id,
         "POD_INDEX": str(pod.index),
         "NODE_NAME": pod.placement.node,
         "RUNAI_PROJECT": workload.project,

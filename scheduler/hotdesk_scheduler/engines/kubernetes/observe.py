@@ -27,6 +27,7 @@ RESERVED = "hotdesk.io/reserved-gpus"
 GPU = "nvidia.com/gpu"
 SCHEDULER = "hotdesk"
 OOM = "OOMKilled"
+ID_VARIABLE = "JOB_UUID"
 _NEVER_STARTS = frozenset(
     {"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
@@ -50,7 +51,8 @@ class Seen:
     """A pod as last seen. `workload_id` is None for pods we did not make; `claim` is what such a pod asks us to place.
 
     `why`: what is wrong, or how it ended. `reserved`: the shared GPUs it was told of; `reservation`: the one it stands for itself.
-    `broken`: devices of its own that its kubelet calls unhealthy.
+    `broken`: devices of its own that its kubelet calls unhealthy. `variable`: the workload that its environment names, which no hand can
+    change as labels can.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Seen:
     reserved: tuple[Reserved, ...] = ()
     reservation: Reservation | None = None
     broken: tuple[str, ...] = ()
+    variable: str = ""
 
     @property
     def holds(self) -> bool:
@@ -105,7 +108,15 @@ def read_pod(item: Json) -> Seen:
         gated=bool(spec.get("schedulingGates")),
         reserved=reserved_in(notes.get(RESERVED)),
         broken=_broken(status),
+        variable=_variable(spec),
     )
+
+
+def _variable(spec: Json) -> str:
+    if spec.get("schedulerName") != SCHEDULER:
+        return ""
+    variables = (one for container in spec["containers"] for one in container.get("env") or [])
+    return next((str(one.get("value", "")) for one in variables if one["name"] == ID_VARIABLE), "")
 
 
 def _broken(status: Json) -> tuple[str, ...]:

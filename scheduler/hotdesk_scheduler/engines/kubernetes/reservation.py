@@ -21,6 +21,7 @@ from hotdesk_scheduler.engines.kubernetes.resources import MANAGED
 Key = tuple[str, str]
 GPU = "nvidia.com/gpu"
 GROUP = "hotdesk.io/shared-gpu"
+_GROUP_VARIABLE = "HOTDESK_SHARED_GPU"
 TIER = "cooperative"
 DEFAULT_IMAGE = "docker.io/library/busybox:stable"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -81,6 +82,7 @@ def pod_object(node: str, group: str, *, namespace: str, image: str) -> Json:
     container = {
         "image": image,
         "imagePullPolicy": "IfNotPresent",
+        "env": [{"name": _GROUP_VARIABLE, "value": group}],
         "resources": amounts,
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -118,7 +120,7 @@ def pod_object(node: str, group: str, *, namespace: str, image: str) -> Json:
 
 def read(item: Json) -> Reservation | None:
     """None if it is another pod that somebody put there."""
-    group = (item["metadata"].get("annotations") or {}).get(GROUP)
+    group = _group(item)
     if not group:
         return None
     started = (item.get("status") or {}).get("initContainerStatuses") or [{}]
@@ -128,6 +130,13 @@ def read(item: Json) -> Reservation | None:
     if end.get("exitCode") == 0:
         return Reservation(group, device=said)
     return Reservation(group, trouble=said[:300])
+
+
+def _group(item: Json) -> str:
+    """Its variable says it, which no hand can change; its annotation says it to people."""
+    containers = (item.get("spec") or {}).get("containers") or [{}]
+    said = {one["name"]: one.get("value") for one in containers[0].get("env") or []}
+    return str(said.get(_GROUP_VARIABLE) or (item["metadata"].get("annotations") or {}).get(GROUP, ""))
 
 
 def variables(shares: Sequence[Share], devices: Sequence[str], memory_mib: int) -> dict[str, str]:

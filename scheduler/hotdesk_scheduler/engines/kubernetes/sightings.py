@@ -1,7 +1,7 @@
 """What becomes of our pods as they are seen: the next state, adopting what runs after a restart, taking away what nobody counts.
 
-Whose a pod is, its name says: it follows from workload, index and attempt and cannot be edited, as labels can. Only the pods of workspaces,
-which the hub names, are known by their labels.
+Whose a pod is, its name says: it follows from workload, index and attempt and cannot be edited, as labels can. Pods of workspaces, which
+the hub names, are known by their variable JOB_UUID, or by their labels.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeGuard
 
 from hotdesk_api.errors import Conflict
 
@@ -37,14 +38,16 @@ class Sightings:
         self._saving = saving
 
     def named(self, seen: Seen) -> Seen:
-        """With the workload, index and attempt that its name says, whatever its labels say."""
+        """With the workload, index and attempt that its name or its variable says, whatever its labels say."""
         entry, index = self._entry_of(seen)
         if entry is not None:
             for attempt in dict.fromkeys((seen.attempt, *_attempts(entry, index))):
                 if manifests.pod_name(entry.workload, entry.uid, _at(entry, index, attempt)) == seen.name:
                     return replace(seen, workload_id=entry.workload.id, index=index, attempt=attempt)
-        said = self._book.entries.get(seen.workload_id or "")
-        if said is None or (said.workload.kind is Kind.WORKSPACE and said.namespace == seen.namespace):
+        own, said = (self._book.entries.get(one or "") for one in (seen.variable, seen.workload_id))
+        if own is not said and _may_be(own, seen):
+            return replace(seen, workload_id=seen.variable, index=0, attempt=own.pod(0).attempt)
+        if said is None or _may_be(said, seen):
             return seen
         return replace(seen, workload_id=None, index=0, attempt=0)  # a copy, labels and all
 
@@ -204,6 +207,11 @@ class Sightings:
         self._book.put(entry, transitions.with_pod(entry.workload, started, time.time()))
         self._book.changed(Change("updated", entry.workload.id, pod.index))
         return started
+
+
+def _may_be(entry: Entry | None, seen: Seen) -> TypeGuard[Entry]:
+    """Whether it is a workspace's pod if it says so."""
+    return entry is not None and entry.workload.kind is Kind.WORKSPACE and entry.namespace == seen.namespace
 
 
 def _pod(entry: Entry, index: int) -> Pod | None:
