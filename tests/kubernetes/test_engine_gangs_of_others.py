@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 from engine_world import RECLAIMED, eventually
 from hotdesk_api.errors import Conflict
 from hotdesk_scheduler.core.model import Phase, Placement, PodState, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines.kubernetes import sizes
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from kube_world import Kube
 from others import Json, Others
@@ -107,6 +109,40 @@ async def test_members_that_end_fail_and_are_made_again(kube: Kube, others: Othe
     await eventually(lambda: kube.find(gang.id) is None, "it being gone")
 
 
+async def done(others: Others, name: str, finished_at: float) -> None:
+    end = {"terminated": {"exitCode": 0, "finishedAt": datetime.fromtimestamp(int(finished_at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}}
+    container = {"name": "theirs", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": end}
+    await others.kube.api.merge(f"{others.path}/{name}/status", {"status": {"phase": "Succeeded", "containerStatuses": [container]}})
+
+
+async def test_bare_pods_that_did_their_part_count_for_a_gang_that_waits_again_also_after_a_restart(kube: Kube, others: Others) -> None:
+    for name in ("one", "two", "three"):
+        await others.put(name, annotations=GROUP, gpus=1)
+    gang: Workload = await eventually(lambda: (found := others.called("g")) and len(found.pods) == 3 and found, "the gang")
+    await start(kube, gang)
+    await until(kube, gang.id, R, R, R)
+    await others.put("four", annotations=GROUP, gpus=1)  # while all the others are there
+    await until(kube, gang.id, P, R, R, R)
+    await done(others, "one", time.time() + 60)
+    for name in ("two", "three"):
+        await kube.api.merge(f"{others.path}/{name}/status", {"status": {"phase": "Failed"}})
+    await until(kube, gang.id, D, P)
+    await kube.restart()
+    await until(kube, gang.id, D, P)
+
+
+async def test_a_bare_pod_of_an_earlier_gang_of_that_name_counts_for_no_later_one(kube: Kube, others: Others) -> None:
+    await others.put("earlier", annotations=GROUP, gpus=1)
+    await eventually(lambda: others.called("g"), "the first gang")
+    await done(others, "earlier", time.time())
+    await eventually(lambda: others.called("g") is None, "its end")
+    await asyncio.sleep(1.1)  # the API server knows whole seconds of creation only
+    await others.put("later", annotations=GROUP, gpus=1)
+    gang: Workload = await eventually(lambda: others.called("g"), "the second gang")
+    await kube.restart()
+    assert states(kube.find(gang.id)) == [P]
+
+
 @pytest.fixture
 async def kinds(kube: Kube) -> AsyncIterator[Api]:
     """Two custom resources: one that makes pods by an operator (played by the test), and the PodGroup of the coscheduling plugin."""
@@ -179,6 +215,32 @@ async def test_a_custom_resources_pods_start_together_and_again_after_an_evictio
     assert again.created_at == gang.created_at
     await start(kube, again)
     await until(kube, gang.id, R, R)
+
+
+async def test_a_pod_group_that_is_made_smaller_or_larger_while_its_pods_wait_counts_as_it_is_now(
+    kube: Kube, others: Others, kinds: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizes, "AGAIN_S", 0.3)
+    path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{others.space}/podgroups"
+    meta = {"name": "elastic", "namespace": others.space}
+    body = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": meta, "spec": {"minMember": 3}}
+    await served(kinds, path, body)
+    for name in ("one", "two"):
+        await others.put(name, labels={"scheduling.x-k8s.io/pod-group": "elastic"}, gpus=1)
+    gang: Workload = await eventually(lambda: (found := others.called("elastic")) and len(found.pods) == 2 and found, "the gang")
+    assert gang.min_pods == 3
+
+    async def resized(size: int) -> None:
+        await kube.api.merge(f"{path}/elastic", {"spec": {"minMember": size}})
+
+    for size in (2, 5, 2):
+        await resized(size)
+        await eventually(lambda size=size: (kube.find(gang.id) or gang).min_pods == size, f"its size becoming {size}")  # type: ignore[misc]  # a default is no type
+    await start(kube, gang)
+    await until(kube, gang.id, R, R)
+    await resized(3)
+    await asyncio.sleep(1)
+    assert (kube.find(gang.id) or gang).min_pods == 2, "what runs is not stopped for it"
 
 
 async def test_a_node_that_is_lost_takes_its_members_and_the_gang_hears_of_it(kube: Kube, others: Others) -> None:

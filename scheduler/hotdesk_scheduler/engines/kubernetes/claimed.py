@@ -37,11 +37,19 @@ MOST_AGES = 1000
 
 @dataclass(slots=True)
 class Gang:
-    """`maker_uid`: of its first pod; those that ended count only if the same made them."""
+    """`maker_uid`: of its first pod. `since`: when the oldest pod it is made of was created. `said_at`: the PodGroup that says its size."""
 
     entry: Entry
     maker_uid: str
     next_index: int = 0
+    since: float = float("inf")
+    said_at: str = ""
+
+    def had(self, seen: Seen, claim: Claim) -> bool:
+        """Whether a pod that has ended was one of it: the same made it; of bare pods, it was there together with another one."""
+        if claim.maker_uid or self.maker_uid:
+            return claim.maker_uid == self.maker_uid
+        return seen.ended_at is not None and seen.ended_at > self.since
 
 
 class Claimed:
@@ -64,7 +72,7 @@ class Claimed:
         self._refused: dict[str, tuple[Seen, Entry]] = {}
         self._ages: dict[str, float] = {}
         self._retelling: dict[str, asyncio.TimerHandle] = {}
-        self._sizes = Sizes(api, heard=self.look_again, is_wanted=self._is_wanted)
+        self._sizes = Sizes(api, heard=self._resize, is_wanted=self._is_wanted)
 
     async def stop(self) -> None:
         for timer in self._retelling.values():
@@ -96,9 +104,9 @@ class Claimed:
         for _, _, seen in sorted(waiting, key=lambda entry: entry[:2]):
             if self._book.member(seen.uid) is None and seen.life not in _ENDED:
                 self._begin(seen)
-        for _, _, seen in waiting:
-            if seen.life is Life.SUCCEEDED and self._book.member(seen.uid) is None:
-                self._count_done(seen)
+        done = [seen for _, _, seen in waiting if seen.life is Life.SUCCEEDED and self._book.member(seen.uid) is None]
+        for seen in sorted(done, key=lambda one: one.ended_at or 0.0, reverse=True):
+            self._count_done(seen)
 
     def lose(self, node: str) -> None:
         """Its pods leave their workloads; their objects go as well, so that a node that comes back ends what it still runs."""
@@ -192,6 +200,8 @@ class Claimed:
             return
         if gang is None:
             gang = self._new_gang(seen, claim, project, group)
+        if not group.size and group.said_at:
+            gang.said_at = group.said_at
         entry = gang.entry
         if entry.workload.project != project:
             why = f"Group {group.name} is one of project {entry.workload.project}, and this pod names {project}"
@@ -199,10 +209,24 @@ class Claimed:
         elif entry.workload.phase is Phase.ACTIVE:  # else it comes after that one has ended
             size, age = max(size, entry.workload.min_pods), min(claim.created_at, entry.workload.created_at)
             self._book.put(entry, replace(entry.workload, min_pods=size, created_at=age))
-            self._join(entry, gang.next_index, seen, claim)
-            gang.next_index += 1
+            self._join_gang(gang, seen, claim)
             self._book.changed(Change("updated", entry.workload.id))
             self.retell(entry)
+
+    def _join_gang(self, gang: Gang, seen: Seen, claim: Claim) -> None:
+        self._join(gang.entry, gang.next_index, seen, claim)
+        gang.next_index += 1
+        gang.since = min(gang.since, claim.created_at)
+
+    def _resize(self) -> None:
+        """A PodGroup says another size, or one for the first time. What runs is not stopped for it."""
+        for gang in self._gangs.values():
+            entry, size = gang.entry, self._sizes.known(gang.said_at)
+            if size and size != entry.workload.min_pods and _waits(entry):
+                self._book.put(entry, replace(entry.workload, min_pods=size))
+                self._book.changed(Change("updated", entry.workload.id))
+                self.retell(entry)
+        self.look_again()
 
     def _new_gang(self, seen: Seen, claim: Claim, project: str, group: Group) -> Gang:
         made_by = claim.maker_uid or seen.namespace
@@ -219,9 +243,8 @@ class Claimed:
         """A pod that had done its part when we came; for a gang of which others still run."""
         claim = seen.claim
         gang = self._gangs.get((seen.namespace, claim.group.name)) if claim is not None and claim.group is not None else None
-        if gang is not None and claim is not None and claim.maker_uid and claim.maker_uid == gang.maker_uid:
-            self._join(gang.entry, gang.next_index, seen, claim)
-            gang.next_index += 1
+        if gang is not None and claim is not None and gang.had(seen, claim):
+            self._join_gang(gang, seen, claim)
 
     def _join(self, entry: Entry, index: int, seen: Seen, claim: Claim) -> None:
         now = time.time()
@@ -325,4 +348,11 @@ class Claimed:
 
     def _is_wanted(self, path: str) -> bool:
         of = (seen.claim.group for seen, _ in self._refused.values() if seen.claim is not None)
-        return any(group is not None and group.said_at == path for group in of)
+        if any(group is not None and group.said_at == path for group in of):
+            return True
+        return any(gang.said_at == path and _waits(gang.entry) for gang in self._gangs.values())
+
+
+def _waits(entry: Entry) -> bool:
+    """Nothing of it runs."""
+    return all(pod.state is PodState.PENDING for pod in entry.workload.pods)

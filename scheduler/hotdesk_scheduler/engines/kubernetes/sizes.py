@@ -1,4 +1,7 @@
-"""How many pods of a group start together, as its PodGroup says. Asked for while pods wait to know; most clusters have no such kind."""
+"""How many pods of a group start together, as its PodGroup says. Asked for while its pods wait, again and again: it may be changed.
+
+Most clusters have no such kind.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from hotdesk_scheduler.engines.kubernetes.groups import size_in
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 20.0
+AGAIN_S = 60.0
 NONE = 0
 
 
@@ -27,13 +31,19 @@ class Sizes:
 
     def of(self, path: str) -> int | None:
         """NONE if nothing says it so far; None if that is just being asked."""
-        if not self._known.get(path) and path not in self._asking:
+        if path not in self._asking:
             self._asking[path] = asyncio.create_task(self._ask(path), name=f"size {path}")
         return self._known.get(path)
+
+    def known(self, path: str) -> int:
+        """Without asking; NONE if nothing says it so far."""
+        return self._known.get(path, NONE)
 
     def forget(self, path: str) -> None:
         """The group is gone; the next one of that name may be another."""
         self._known.pop(path, None)
+        if (task := self._asking.pop(path, None)) is not None:
+            task.cancel()
 
     async def stop(self) -> None:
         tasks = tuple(self._asking.values())
@@ -49,14 +59,15 @@ class Sizes:
                 if found != self._known.get(path):
                     self._known[path] = found
                     self._heard()
-                if found or not self._is_wanted(path):
+                if not self._is_wanted(path):
                     return
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(AGAIN_S if found else pause_s)
                 pause_s = min(MOST_PAUSE_S, pause_s * 2)
         finally:
-            self._asking.pop(path, None)
-            if not self._known.get(path):
-                self._known.pop(path, None)
+            if self._asking.get(path) is asyncio.current_task():
+                del self._asking[path]
+                if not self._known.get(path):
+                    self._known.pop(path, None)
 
     async def _answer(self, path: str) -> int:
         try:
