@@ -15,6 +15,7 @@ from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Sna
 from hotdesk_scheduler.core.plan import Plan, Start
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.records import Event
+from hotdesk_scheduler.service import loop as module
 from hotdesk_scheduler.service.loop import Loop
 from hotdesk_scheduler.service.specs import workload_of
 
@@ -54,6 +55,32 @@ async def test_a_submission_wakes_it_long_before_the_timer() -> None:
         await desks.until(lambda: loop.passes)
         await submitted(engine, "one")
         await desks.until(lambda: state_of(engine, "one") is PodState.RUNNING)
+
+
+async def test_that_a_pod_runs_by_now_is_told_at_once_and_looked_at_later_since_it_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LATER_S", 0.2)
+    engine, told = desks.fake_engine(), asyncio.Event()
+    async with looping(engine, news=told.set) as loop:
+        await desks.until(lambda: loop.passes)
+        passes = await resting(loop)
+        engine._changed("started", "somebody")
+        async with asyncio.timeout(30):
+            await told.wait()
+        assert loop.passes == passes
+        await desks.until(lambda: loop.passes > passes)
+        passes = await resting(loop)
+        monkeypatch.setattr(module, "LATER_S", 3600.0)
+        engine._changed("exited", "somebody")
+        await desks.until(lambda: loop.passes > passes)
+
+
+async def resting(loop: Loop) -> int:
+    """How many passes there were when it had come to rest."""
+    passes = -1
+    while passes != loop.passes:
+        passes = loop.passes
+        await asyncio.sleep(0.5)
+    return passes
 
 
 async def test_it_comes_to_rest_when_nothing_changes() -> None:

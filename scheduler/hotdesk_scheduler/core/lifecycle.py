@@ -35,18 +35,15 @@ def review(snapshot: Snapshot, policy: Policy, now: float) -> tuple[LifecycleDec
 
 
 def is_quiet(workload: Workload, project: Project | None) -> bool:
-    """Most workloads most of the time: waiting, or running with no limit in time; nothing can be due for them, whatever the time."""
+    """Most workloads most of the time: waiting, or started with no limit in time; nothing can be due for them, whatever the time."""
     if workload.phase is not Phase.ACTIVE or workload.completions is not None or workload.kind is Kind.WORKSPACE:
         return False
     pods = workload.pods
     if not pods or workload.min_pods > len(pods):
         return False
-    first = pods[0].state
-    if len(pods) > 1 and any(pod.state is not first for pod in pods):
-        return False
-    if first is PodState.PENDING:
+    if all(pod.state is PodState.PENDING for pod in pods):
         return True
-    return first is PodState.RUNNING and _time_limit(workload, project) is None and workload.idle_s is None
+    return all(pod.state in RUNS for pod in pods) and _time_limit(workload, project) is None and workload.idle_s is None
 
 
 # --- workloads that are no longer scheduled --------------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ class Desk:
         self.metrics = Metrics(self)
         self.workspaces = Workspaces(engine, hub, clock=clock, patience=patience or Patience())
         self.past = Past(half_life_s=history_half_life_s, keep=self._keep_past) if policy.history_weight else None
+        self._news = asyncio.Event()
         self.loop = Loop(
             engine,
             policy,
@@ -86,6 +87,7 @@ class Desk:
             tick_s=tick_s,
             announce=self.announce,
             after_pass=self._after_pass,
+            news=self._news.set,
             observe_s=self.metrics.observe_pass,
             record=decision_log.add if decision_log else lambda cycle: None,
             past=self.past.look if self.past else lambda snapshot, now: (),
@@ -100,7 +102,6 @@ class Desk:
         self._recalling: asyncio.Task[None] | None = None
         self._progress: dict[str, models.Progress] = {}
         self._refused: dict[str, float] = {}
-        self._news = asyncio.Event()
         self._telling: asyncio.Task[None] | None = None
 
     async def open(self) -> None:

@@ -35,9 +35,12 @@ log = logging.getLogger(__name__)
 
 MAX_REVIEWS = 50
 PLAN_ATTEMPTS = 5
+FREES_NOTHING = frozenset({"started"})
+LATER_S = 1.0
 TOLD = frozenset({"exited", "released", "lost", "failed_verb", "node"})
 SHORT_PASS_S = 0.005
 MAX_BREATH_S = 0.25
+BREATHS = 3
 
 Decide = Callable[[Snapshot, Policy, float], Plan]
 
@@ -58,6 +61,7 @@ class Loop:
         tick_s: float = 30.0,
         announce: Announce = lambda event: None,
         after_pass: Callable[[], None] = lambda: None,
+        news: Callable[[], None] = lambda: None,
         observe_s: Callable[[float], None] = lambda seconds: None,
         decide: Decide | None = None,
         record: Callable[[Cycle], None] = lambda cycle: None,
@@ -69,6 +73,7 @@ class Loop:
         self._tick_s = tick_s
         self._announce = announce
         self._after_pass = after_pass
+        self._news = news
         self._observe_s = observe_s
         self.memory = Memory()
         self._books = Books()
@@ -79,10 +84,11 @@ class Loop:
         self._learner = Learner()
         self._stirring = Stirring()
         self._wake = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._not_before: float | None = None
         self._verbs = Verbs(engine, clock=clock, announce=announce, wake=self.wake)
-        self._last_pass_s = 0.0
+        self._breath_s = 0.0
         self._last: Cycle | None = None
         self._holds: dict[str, Hold] | None = {}
         self.told: Mapping[str, Told] = {}
@@ -99,6 +105,8 @@ class Loop:
         ]
 
     async def stop(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -108,12 +116,21 @@ class Loop:
     def wake(self) -> None:
         self._wake.set()
 
+    def _wake_later(self) -> None:
+        """Who looks sees it at once."""
+        self._news()
+        if self._later is None or self._later.when() <= asyncio.get_running_loop().time():
+            self._later = asyncio.get_running_loop().call_later(LATER_S, self._wake.set)
+
     async def _listen(self) -> None:
-        """Every change wakes; the stream is taken up again if it breaks."""
+        """Every change wakes, those that make no room for others a little later; the stream is taken up again if it breaks."""
         while True:
             try:
                 async for change in self._engine.changes():
-                    self._wake.set()
+                    if change.kind in FREES_NOTHING:
+                        self._wake_later()
+                    else:
+                        self._wake.set()
                     self._tell(change)
             except Exception:  # the loop must outlive whatever an engine's stream does
                 log.exception("loop.changes_failed")
@@ -158,7 +175,7 @@ class Loop:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):  # wait_for would swallow a stop() in the moment of a wake()
                     await self._wake.wait()
-            await asyncio.sleep(self._last_pass_s)  # at most half of the time is spent on deciding; the rest answers requests
+            await asyncio.sleep(self._breath_s)  # a quarter of the time is for deciding; the rest answers requests
 
     def _pause_s(self) -> float:
         due = [at for at in (self._not_before, self._deadline(), self._verbs.retry_at()) if at is not None]
@@ -194,7 +211,7 @@ class Loop:
         self.last_pass_at = self._clock()
         self._after_pass()
         took_s = time.perf_counter() - begun
-        self._last_pass_s = min(took_s, MAX_BREATH_S) if took_s > SHORT_PASS_S else 0.0
+        self._breath_s = min(took_s * BREATHS, MAX_BREATH_S) if took_s > SHORT_PASS_S else 0.0
         self._observe_s(took_s)
 
     def _decide_warm(self, snapshot: Snapshot, policy: Policy, now: float) -> Plan:
