@@ -1,6 +1,6 @@
 """Events of workloads as Kubernetes shows them (`kubectl describe workload`), one after the other, after what they tell of.
 
-While pods and statuses are written they wait; in a flood the oldest are dropped.
+They wait while pods move (`turns.py`); in a flood the oldest are dropped, and so is one that the API server cannot take.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ import uuid
 from collections import deque
 from dataclasses import dataclass
 
-from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from hotdesk_scheduler.engines.kubernetes.book import Entry
 from hotdesk_scheduler.engines.kubernetes.codec import Json, micro_time
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION
+from hotdesk_scheduler.engines.kubernetes.turns import Rank, now
 
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 10_000
-GIVES_WAY_S = 0.25
+TRIES = 5
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 5.0
 SOURCE = "hotdesk"
 UNTOLD = frozenset({"Submitted"})  # that the resource is there says it
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """`about`: kind, name and uid."""
+    """`about`: kind, name and uid. `since`: the same moment as `at`, by the event loop's clock."""
 
     at: float
+    since: float
     namespace: str
     about: tuple[str, str, str]
     kind: str
@@ -73,7 +76,7 @@ class Events:
             if first is None:
                 return
             about = "Pod", first.name, first.uid
-        self._waiting.append(_Told(time.time(), entry.namespace, about, kind, reason, sentence[:1024]))
+        self._waiting.append(_Told(time.time(), now(), entry.namespace, about, kind, reason, sentence[:1024]))
         self._wake.set()
 
     async def close(self) -> None:
@@ -86,14 +89,22 @@ class Events:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                await self._api.turns.quiet(GIVES_WAY_S)
                 await self._post(self._waiting.popleft())
 
     async def _post(self, told: _Told) -> None:
-        """Again while the API server is away; meanwhile the oldest of those that wait are dropped."""
+        """Again while the API server is away (meanwhile the oldest of those that wait are dropped), and a few times if it fails."""
         path, body = f"/api/v1/namespaces/{told.namespace}/events", told.body()
-        try:
-            await until_it_works(lambda: self._api.create(path, body), gives_up=lambda: False)
-        except ApiError as error:
-            if error.status != 409:  # it had arrived
-                log.warning("event.not_posted reason=%s error=%s", told.reason, error)
+        pause_s, tries = FIRST_PAUSE_S, 0
+        while True:
+            try:
+                async with self._api.turns.take(Rank.EVENT, told.since):
+                    await self._api.create(path, body)
+                return
+            except ApiError as error:
+                tries += bool(error.status)
+                if not error.is_passing or tries >= TRIES:
+                    if error.status != 409:  # it had arrived
+                        log.warning("event.not_posted reason=%s error=%s", told.reason, error)
+                    return
+            await asyncio.sleep(pause_s)
+            pause_s = min(MOST_PAUSE_S, pause_s * 2)

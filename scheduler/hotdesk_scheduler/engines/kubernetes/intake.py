@@ -364,6 +364,8 @@ class Intake:
     def _pod(self, key: Key, new: Seen | None, old: Seen | None) -> None:
         self.book.see(key, new)
         one = new or old
+        if one is not None and (one.workload_id is not None or one.claim is not None):
+            self._api.turns.stir()
         if new is not None and (new.broken or (old is not None and old.broken)):
             self._health.look(new)
         if any(seen is not None and seen.reservation is not None for seen in (new, old)):

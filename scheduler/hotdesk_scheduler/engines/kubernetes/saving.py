@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from hotdesk_api.errors import Unavailable
 
 from hotdesk_scheduler.core.model import PodState
-from hotdesk_scheduler.engines.kubernetes import resources
+from hotdesk_scheduler.engines.kubernetes import resources, turns
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
 from hotdesk_scheduler.engines.kubernetes.book import Entry, Member
-from hotdesk_scheduler.engines.kubernetes.turns import Rank
+from hotdesk_scheduler.engines.kubernetes.turns import MOST, Rank
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
 log = logging.getLogger(__name__)
@@ -33,15 +34,33 @@ class Saving:
         self._api = api
         self._note = note
         self._is_over = is_over
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[tuple[float, Entry]] = deque()
+        self._later: dict[Entry, asyncio.TimerHandle] = {}
+        self._pauses: dict[Entry, float] = {}
+        self._writers: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
     def soon(self, entry: Entry) -> None:
-        if not entry.is_saving:
-            entry.is_saving = True
-            task = asyncio.create_task(self._until_saved(entry), name=f"save {entry.workload.name}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if entry.is_saving:
+            return
+        if not self._is_closing and _is_only_starting(entry):
+            if entry not in self._later:
+                self._in(STARTING_S, entry)
+            return
+        self._begin(entry)
+
+    def _in(self, seconds: float, entry: Entry) -> None:
+        self._later[entry] = asyncio.get_running_loop().call_later(seconds, self._begin, entry)
+
+    def _begin(self, entry: Entry) -> None:
+        if (timer := self._later.pop(entry, None)) is not None:
+            timer.cancel()
+        entry.is_saving = True
+        self._waiting.append((turns.now(), entry))
+        if len(self._writers) < MOST[Rank.STATUS]:
+            task = asyncio.create_task(self._write_all(), name="save statuses")
+            self._writers.add(task)
+            task.add_done_callback(self._writers.discard)
 
     async def now(self, entry: Entry) -> None:
         """`Unavailable` if the API server does not take it in time; it is then written later."""
@@ -57,32 +76,40 @@ class Saving:
 
     async def until_written(self, entry: Entry) -> None:
         """However long that takes, because a pod waits for it; what the server refuses for good is logged and left."""
-        await self._written(entry, Rank.POD)
-
-    async def _written(self, entry: Entry, rank: Rank) -> None:
         try:
-            await self._again_and_again(entry, rank)
+            await self._again_and_again(entry, Rank.POD)
         except ApiError as error:
             log.error("status.refused workload=%s error=%s", entry.workload.id, error)
 
     async def close(self, within_s: float = 5.0) -> None:
         """Let what is being written be written."""
         self._is_closing = True
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=within_s)
-        for task in self._tasks:
+        self._api.turns.end()
+        for entry in tuple(self._later):
+            self._begin(entry)
+        if self._writers:
+            await asyncio.wait(self._writers, timeout=within_s)
+        for task in self._writers:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._writers, return_exceptions=True)
 
-    async def _until_saved(self, entry: Entry) -> None:
-        try:
-            for _ in range(STARTING_S):
-                if self._is_closing or self._is_over() or not _is_only_starting(entry):
-                    break
-                await asyncio.sleep(1)
-            await self._written(entry, Rank.STATUS)
-        finally:
+    async def _write_all(self) -> None:
+        """One of few writers: as long as there is something to write."""
+        while self._waiting and not self._is_over():
+            since, entry = self._waiting.popleft()
+            try:
+                await self._save(entry, Rank.STATUS, since)
+            except ApiError as error:
+                if error.is_passing and not self._is_closing:
+                    pause_s = self._pauses.get(entry, FIRST_PAUSE_S)
+                    self._pauses[entry] = min(MOST_PAUSE_S, pause_s * 2)
+                    self._in(pause_s, entry)
+                    continue
+                log.error("status.refused workload=%s error=%s", entry.workload.id, error)
+            except Exception:  # the others' are written all the same
+                log.exception("status.not_written workload=%s", entry.workload.id)
             entry.is_saving = False
+            self._pauses.pop(entry, None)
 
     async def _again_and_again(self, entry: Entry, rank: Rank) -> None:
         pause_s = FIRST_PAUSE_S
@@ -95,10 +122,10 @@ class Saving:
             await asyncio.sleep(pause_s)
             pause_s = min(MOST_PAUSE_S, pause_s * 2)
 
-    async def _save(self, entry: Entry, rank: Rank) -> None:
+    async def _save(self, entry: Entry, rank: Rank, since: float | None = None) -> None:
         """Whoever's turn comes first writes it; the other one finds it written."""
         while entry.written != entry.worth_writing():
-            async with self._api.turns.take(rank), entry.saving:
+            async with self._api.turns.take(rank, since), entry.saving:
                 if entry.written == (worth := entry.worth_writing()):
                     return
                 if not await (self._explain if entry.is_claimed else self._write)(entry):

@@ -1,7 +1,7 @@
 """Whose turn it is to ask the API server: a flood of starts is not held up by what only tells of it.
 
-Submissions and pods do not wait for each other, nor for anything else; statuses have one turn at a time meanwhile, and all the room
-there is once nothing else is under way.
+Submissions and pods do not wait for each other, nor for anything else. Statuses and events have a trickle of turns meanwhile (one that
+comes alone goes at once), and all the room there is when it is calm: nothing more urgent under way, and no news of pods for a moment.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ class Rank(IntEnum):
     SUBMISSION = 0
     POD = 1
     STATUS = 2
+    EVENT = 3
 
 
-MOST = {Rank.SUBMISSION: 32, Rank.POD: 24, Rank.STATUS: 4}
-LEAST = {**MOST, Rank.STATUS: 1}
+MOST = {Rank.SUBMISSION: 32, Rank.POD: 24, Rank.STATUS: 4, Rank.EVENT: 1}
+TRICKLE_S = {Rank.STATUS: 0.25, Rank.EVENT: 1.0}  # from one turn to the next one while it is not calm
+CALM_S = 1.0
+PATIENCE_S = 60.0  # who waited for so long does not wait for calm
 
 
 class Turns:
@@ -30,14 +33,18 @@ class Turns:
 
     def __init__(self) -> None:
         self._under_way = dict.fromkeys(Rank, 0)
-        self._waiting: dict[Rank, deque[asyncio.Future[None]]] = {rank: deque() for rank in Rank}
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._waiting: dict[Rank, deque[tuple[float, asyncio.Future[None]]]] = {rank: deque() for rank in Rank}
+        self._last = dict.fromkeys(Rank, float("-inf"))
+        self._stirred_at = float("-inf")
+        self._is_ending = False
+        self._timer: asyncio.TimerHandle | None = None
 
     @contextlib.asynccontextmanager
-    async def take(self, rank: Rank) -> AsyncIterator[None]:
-        if self._waiting[rank] or not self._may(rank):
-            await self._wait(rank)
+    async def take(self, rank: Rank, since: float | None = None) -> AsyncIterator[None]:
+        """`since`: when it began to wait, by the event loop's clock, if that was elsewhere."""
+        since = now() if since is None else since
+        if self._waiting[rank] or self._opens_at(rank, since) > now():
+            await self._wait(rank, since)
         else:
             self._begin(rank)
         try:
@@ -46,23 +53,35 @@ class Turns:
             self._under_way[rank] -= 1
             self._next()
 
-    async def quiet(self, within_s: float) -> None:
-        """Until nothing is under way, or that long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._quiet.wait()
+    def stir(self) -> None:
+        """Pods move: the API server is busy with them."""
+        self._stirred_at = now()
 
-    def _may(self, rank: Rank) -> bool:
+    def end(self) -> None:
+        """Who waits need not wait for calm any more."""
+        self._is_ending = True
+        self._next()
+
+    def _opens_at(self, rank: Rank, since: float) -> float:
+        """When one more that waits since then may begin, if nothing changes; infinity if somebody has to end first."""
+        if self._under_way[rank] >= MOST[rank]:
+            return float("inf")
+        if rank not in TRICKLE_S or self._is_ending:
+            return float("-inf")
+        at = min(self._last[rank] + TRICKLE_S[rank], since + PATIENCE_S)
         is_alone = not any(self._under_way[one] or self._waiting[one] for one in Rank if one < rank)
-        return self._under_way[rank] < (MOST if is_alone else LEAST)[rank]
+        return min(at, self._stirred_at + CALM_S) if is_alone else at
 
     def _begin(self, rank: Rank) -> None:
         self._under_way[rank] += 1
-        self._quiet.clear()
+        self._last[rank] = now()
+        if rank not in TRICKLE_S:
+            self.stir()
 
-    async def _wait(self, rank: Rank) -> None:
+    async def _wait(self, rank: Rank, since: float) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[rank].append(turn)
+        self._waiting[rank].append((since, turn))
+        self._look_again()
         try:
             await turn
         except asyncio.CancelledError:
@@ -73,10 +92,24 @@ class Turns:
 
     def _next(self) -> None:
         for rank in Rank:
-            while self._waiting[rank] and self._may(rank):
-                turn = self._waiting[rank].popleft()
+            while self._waiting[rank] and self._opens_at(rank, self._waiting[rank][0][0]) <= now():
+                _, turn = self._waiting[rank].popleft()
                 if not turn.done():  # or nobody waits for it any more
                     self._begin(rank)
                     turn.set_result(None)
-        if not any(self._under_way.values()):
-            self._quiet.set()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """When the next one may begin by the clock alone. Too early does not matter."""
+        times = [self._opens_at(rank, self._waiting[rank][0][0]) for rank in TRICKLE_S if self._waiting[rank]]
+        at = max(min(times, default=float("inf")), now() + 0.001)
+        if at == float("inf") or (self._timer is not None and now() < self._timer.when() <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at, self._next)
+
+
+def now() -> float:
+    """By the event loop's clock."""
+    return asyncio.get_running_loop().time()
