@@ -6,8 +6,9 @@ What can never be right is refused here. What only quota forbids is accepted and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from hotdesk_api.errors import Invalid, TooLarge
 from hotdesk_api.models import MAX_ARGUMENTS_BYTES, MAX_PROGRAM_BYTES, WorkloadSpec
@@ -234,16 +235,18 @@ def _check_fits_a_node(spec: WorkloadSpec, snapshot: Snapshot) -> None:
         )
     if request.gpu.millis and not most:
         raise Invalid("No node here has a GPU.", field="gpu_millis", value=request.gpu.millis, limit=0, next_step="Submit it without -g.")
-    gpu_memory = {n.name: n.gpu_memory_mib for n in nodes if n.gpus}
-    _check_amount("gpu_memory_mib", request.gpu.memory_mib, gpu_memory, lambda mib: f"{mib} MiB of memory on one GPU")
-    _check_amount("cpu_millis", request.cpu_millis, {n.name: n.cpu_millis for n in nodes}, lambda millis: amount_words(millis, CPU))
-    _check_amount("memory_mib", request.memory_mib, {n.name: n.memory_mib for n in nodes}, lambda mib: amount_words(mib, MEMORY))
+    gpu_nodes = [node for node in nodes if node.gpus]
+    _check_amount("gpu_memory_mib", request.gpu.memory_mib, gpu_nodes, lambda mib: f"{mib} MiB of memory on one GPU")
+    _check_amount("cpu_millis", request.cpu_millis, nodes, lambda millis: amount_words(millis, CPU))
+    _check_amount("memory_mib", request.memory_mib, nodes, lambda mib: amount_words(mib, MEMORY))
 
 
-def _check_amount(field: str, asked: int, by_node: dict[str, int], words: Callable[[int], str]) -> None:
-    largest = max(by_node, key=lambda name: (by_node[name], name), default=None)
-    limit = by_node[largest] if largest else 0
+def _check_amount(field: str, asked: int, nodes: Sequence[Node], words: Callable[[int], str]) -> None:
+    """`field` is what the amount is called of a specification and of a node."""
+    amount = attrgetter(field)
+    limit = max(map(amount, nodes), default=0)
     if asked > limit:
+        largest = max((node.name for node in nodes if amount(node) == limit), default="")
         where = f"the largest, {largest}, has {words(limit)}" if largest else "none has any"
         raise Invalid(
             f"No node has {words(asked)}: {where}.",

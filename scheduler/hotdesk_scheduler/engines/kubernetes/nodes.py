@@ -6,7 +6,7 @@ GPU names and sizes are the labels of NVIDIA's feature discovery.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hotdesk_scheduler.core.model import Node, Taint
 from hotdesk_scheduler.engines.base import Device
@@ -64,9 +64,10 @@ def _number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() else 0
 
 
-def devices(node: Node) -> tuple[Device, ...]:
-    """The GPUs of a simulated node. Of a real one only the number is known: its device plugin hands them out."""
+def devices(node: Node, indexes: Iterable[int] | None = None) -> tuple[Device, ...]:
+    """The GPUs of a simulated node, all or these. Of a real one only the number is known: its device plugin hands them out."""
     if not node.simulated:
         return ()
     model = node.gpu_model or "Simulated GPU"
-    return tuple(Device(i, f"GPU-SIM-{node.name}-{i}", model, node.gpu_memory_mib, simulated=True) for i in range(node.gpus))
+    numbers = range(node.gpus) if indexes is None else [index for index in indexes if 0 <= index < node.gpus]
+    return tuple(Device(i, f"GPU-SIM-{node.name}-{i}", model, node.gpu_memory_mib, simulated=True) for i in numbers)

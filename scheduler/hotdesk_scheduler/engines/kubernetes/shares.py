@@ -98,8 +98,8 @@ class Shares:
         return tuple(known[one.device] for one in self._reserved(pod.placement) if one.device in known)
 
     def _simulated(self, node: str, held: Sequence[Held]) -> tuple[Device, ...]:
-        known = {device.index: device for device in self.devices(node)}
-        return tuple(known[one.index] for one in held if one.index in known)
+        found = self._book.nodes.get(node)
+        return nodes.devices(found, [one.index for one in held]) if found is not None else ()
 
     def _tier(self, entry: Entry, pod: Pod) -> str:
         if pod.placement is None or not pod.placement.gpu_millis:
