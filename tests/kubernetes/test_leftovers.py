@@ -15,7 +15,7 @@ import psutil
 import pytest
 from cluster import machine
 from cluster.fixtures import NO_KUBERNETES, NO_REAL_NODE
-from cluster.leftovers import files_of, folder_of, processes, remove_abandoned
+from cluster.leftovers import files_of, folder_of, keeper_of, remove_abandoned
 from cluster.programs import why_cannot_build, why_not_built
 from cluster.real_node import NODE, why_no_node
 from cluster.report import left_by, wrongly_skipped
@@ -68,11 +68,6 @@ def _kill(number: int) -> None:
         psutil.wait_procs([psutil.Process(number)], timeout=10)
 
 
-def _keeper(folder: Path) -> int:
-    (found,) = (number for number, command in processes() if f"cluster.keeper {folder} " in command)
-    return found
-
-
 def _busy(name: str) -> list[dict[str, Any]]:
     """A pod with a GPU and a port of the node, and a service: containers, mounts, networks, rules."""
     container = {
@@ -121,7 +116,7 @@ def test_a_real_node_leaves_nothing_when_its_users_are_killed_nor_when_its_keepe
     before = set(json.loads(machine.RECORD.read_text())["traces"])
     _run_busy(cluster)
     assert any("network interface veth" in line for line in machine.left_since(before))
-    _kill(_keeper(cluster.folder))
+    _kill(keeper_of(cluster.folder))
     _kill(user.pid)
     remove_abandoned()
     assert _left_on_machine(before) == set()

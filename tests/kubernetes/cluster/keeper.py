@@ -4,7 +4,7 @@
 
 Every user holds a shared lock on FOLDER.users (`leftovers.users_file`); the keeper gets the exclusive one when the last is gone. It says
 `FOLDER/ready` (the path of the kubeconfig) or `FOLDER/failed` (why), and at its end `FOLDER.left` if something outlived the cluster. With
-KUBECONFIG the cluster is somebody's, and only kwok is started.
+KUBECONFIG the cluster is somebody's, and only kwok is started. SIGUSR1: the kubelet that a test has killed is started again.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class _Own:
         if self._node:
             self._plane.start_scheduler()
             self._node.start()
+            signal.signal(signal.SIGUSR1, lambda *_: self._plane.processes.start_again("kubelet"))
 
     def stop(self) -> set[str]:
         left = self._node.stop() if self._node else set()

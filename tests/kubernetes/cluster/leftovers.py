@@ -55,6 +55,12 @@ def is_kept(folder: Path) -> bool:
     return folder.exists() and not _can_lock(keeper_file(folder))
 
 
+def keeper_of(folder: Path) -> int:
+    """Its process."""
+    (found,) = (number for number, command in processes() if f"cluster.keeper {folder} " in command)
+    return found
+
+
 def remove(folder: Path) -> None:
     """A cluster nobody keeps: its programs died with the keeper, but containers and their mounts did not."""
     end_containers(folder)

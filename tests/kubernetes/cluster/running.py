@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cluster.leftovers import folder_of, is_kept, remove, remove_abandoned, starting_file, users_file
+from cluster.leftovers import folder_of, is_kept, keeper_of, processes, remove, remove_abandoned, starting_file, users_file
 from cluster.processes import DidNotStartError
 from cluster.programs import path_of, why_not_built
 from cluster.real_node import why_no_node
@@ -82,6 +83,17 @@ class Cluster:
         self.kubectl("create", "namespace", name)
         account = ("serviceaccount", "default", "-n", name, "--ignore-not-found")
         self.wait_until(f"{name} has a default service account", lambda: bool(self.kubectl("get", *account)))
+
+    def kill_kubelet(self) -> None:
+        """Of the real node, as kill -9 does; what it runs goes on."""
+        of_ours = (
+            number for number, command in processes() if command.startswith(f"{path_of('kubelet')} ") and f"{self.folder}/" in command
+        )
+        for number in of_ours:
+            os.kill(number, signal.SIGKILL)
+
+    def start_kubelet(self) -> None:
+        os.kill(keeper_of(self.folder), signal.SIGUSR1)
 
     def end_test(self, namespace: str) -> None:
         """Everything a test made goes, without waiting for it: pods on pretended nodes would otherwise wait for a kubelet."""
