@@ -17,6 +17,7 @@ MAX_ARGUMENTS_BYTES = 128 * 1024
 MAX_PROGRAM_BYTES = 1024 * 1024
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=NAME_MAX)]
+ClaimName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
 KindName = Literal["train", "workspace", "interactive", "hpo", "mpi", "pytorch"]
 Status = Literal[
     "Pending", "ContainerCreating", "Running", "Terminating", "Succeeded", "Failed", "TimedOut", "Stopped", "Suspended", "Deleting"
@@ -71,6 +72,9 @@ class WorkloadSpec(Wire):
     node_type: str | None = None
     node_pools: list[str] = Field(default_factory=list)
     tolerations: list[TolerationSpec] = Field(default_factory=list)
+    volume_claims: list[ClaimName] = Field(
+        default_factory=list, max_length=16, description="workspaces: claims whose volumes its pod uses; it is placed where they are"
+    )
     service_type: str | None = None
     ports: list[Port] = Field(default_factory=list)
     large_shm: bool = False

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from builders import World, node, q
-from hotdesk_scheduler.core.model import GpuRequest, NodeRule, Policy, Resources, Taint, Toleration
+from hotdesk_scheduler.core.model import GpuRequest, NodeRule, Policy, Resources, Taint, Toleration, Volume
 
 
 def test_a_job_goes_to_the_fullest_node_that_takes_it() -> None:
@@ -125,6 +125,17 @@ def test_a_gang_of_unequal_pods_finds_the_only_way_to_place_it() -> None:
     world.settle()
     assert world.pods_running(name) == 4
     assert [world.node_of(name, index) for index in range(4)].count("n1") == 2
+
+
+def test_a_workload_runs_only_where_all_of_its_volumes_are_within_reach() -> None:
+    world = World(*(node(f"n{number}", 1, labels={"zone": f"z{number}"}) for number in (1, 2, 3)), a=3)
+    near = [
+        Volume(f"v{number}", tuple((NodeRule("zone", "In", (f"z{one}",)),) for one in zones))
+        for number, zones in enumerate(((1, 2), (2, 3)))
+    ]
+    name = world.asks("a", 1, volumes=tuple(near))
+    world.settle()
+    assert world.node_of(name) == "n2"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from builders import START, World, node, q
 from hotdesk_scheduler.core import lifecycle
-from hotdesk_scheduler.core.model import HOLDING, Kind, NodeRule, Phase, PodState, Policy, Quota, Resources, Taint, Workload
+from hotdesk_scheduler.core.model import HOLDING, Kind, Node, NodeRule, Phase, PodState, Policy, Quota, Resources, Taint, Volume, Workload
 from hotdesk_scheduler.core.plan import Finish, Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
@@ -433,6 +433,47 @@ def no_node_has_the_labels_it_asks_for() -> Reason:
     world = World(node("n1", 2, labels={"disk": "ssd", "old": "yes"}), node("n2", 2, labels={"zone": "3"}), a=2)
     terms = ((NodeRule("disk", "In", ("ssd",)), NodeRule("old", "DoesNotExist")), (NodeRule("zone", "Gt", ("3",)),))
     return held(world, world.asks("a", 1, node_terms=terms))
+
+
+def on(name: str) -> Volume:
+    return Volume("home-ada", ((NodeRule("kubernetes.io/hostname", "In", (name,)),),))
+
+
+def with_names(*names: str) -> tuple[Node, ...]:
+    return tuple(node(name, 2, labels={"kubernetes.io/hostname": name}) for name in names)
+
+
+@golden(
+    ReasonCode.NO_FREE_BLOCK,
+    "It asks for 1 GPU, and none is free. The GPUs it could get are held by b (2 GPUs), and stopping what may be stopped for it would not "
+    "make room. Its volume home-ada lies on node n2. It starts when b1 of b ends.",
+)
+def the_node_where_its_home_lies_is_full() -> Reason:
+    world = World(*with_names("n1", "n2"), a=2, b=2)
+    world.runs("b", 2, fixed=True, on="n2")
+    return held(world, world.asks("a", 1, fixed=True, volumes=(on("n2"),)))
+
+
+@golden(
+    ReasonCode.NODES_EXCLUDED,
+    "No node may take it: 2 of 2 nodes are not where its volume home-ada lies. Its volume home-ada lies where no node is "
+    "(kubernetes.io/hostname=n9): an admin brings that node back, or deletes the claim home-ada with all that is on it. As it is "
+    "submitted, it can only wait for a node that it may use.",
+)
+def the_node_where_its_home_lies_is_gone() -> Reason:
+    world = World(*with_names("n1", "n2"), a=2)
+    return held(world, world.asks("a", 1, volumes=(on("n9"),)))
+
+
+@golden(
+    ReasonCode.NODES_EXCLUDED,
+    "No node may take it: 2 of 3 nodes are without the labels it asks for (disk=ssd) and 1 is not where its volume home-ada lies. "
+    "Its volume home-ada is within reach of n1 and n2 only. As it is submitted, it can only wait for a node that it may use.",
+)
+def nodes_that_reach_its_volume_are_not_those_it_may_use() -> Reason:
+    world = World(*with_names("n1", "n2"), node("n3", 2, labels={"disk": "ssd"}), a=2)
+    reach = Volume("home-ada", (on("n1").terms[0], on("n2").terms[0]))
+    return held(world, world.asks("a", 1, node_terms=((NodeRule("disk", "In", ("ssd",)),),), volumes=(reach,)))
 
 
 @golden(ReasonCode.WAITING_FOR_RELEASE, "Its own pods are still shutting down; it is queued again when they are gone.")

@@ -13,6 +13,7 @@ from hotdesk_scheduler.core.model import (
     Department,
     GpuRequest,
     Kind,
+    NodeRule,
     Phase,
     Placement,
     Pod,
@@ -23,6 +24,7 @@ from hotdesk_scheduler.core.model import (
     Share,
     Taint,
     Toleration,
+    Volume,
     Workload,
 )
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
@@ -36,6 +38,8 @@ REASON = Reason(ReasonCode.RECLAIMED, "Its place was given back.", (("asked", 3)
 PLACE = Placement("node-1", shares=(Share("g1", 500),))
 names = st.text("abcdefghij", min_size=1, max_size=8)
 counts = st.integers(0, 10_000)
+rules = st.builds(NodeRule, key=names, operator=st.sampled_from(("In", "Exists")), values=st.lists(names, max_size=2).map(tuple))
+terms = st.lists(st.lists(rules, max_size=2).map(tuple), max_size=2).map(tuple)
 requests = st.builds(
     PodRequest,
     gpu=st.one_of(
@@ -93,6 +97,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         node_type=draw(st.none() | names),
         node_pools=tuple(draw(st.lists(names, max_size=2))),
         tolerations=tuple(draw(st.lists(st.builds(Toleration, key=names, value=names), max_size=2))),
+        volumes=tuple(draw(st.lists(st.builds(Volume, name=names, terms=terms), max_size=2))),
         short_of_gang_since=draw(times),
         lost_node=draw(st.booleans()),
     )

@@ -12,7 +12,7 @@ import pytest
 from cluster.running import Cluster
 from engine_world import NODE, RECLAIMED, eventually
 from helm_chart import LEAST, Json, asked_by, granted_to, render, why_no_helm
-from hotdesk_scheduler.core.model import Department, GpuRequest, Placement, PodState, Project, Share
+from hotdesk_scheduler.core.model import Department, GpuRequest, Kind, Placement, PodState, Project, Share
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
 from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER, MANAGED
@@ -101,6 +101,7 @@ async def _do_everything(world: Kube) -> None:
     await _adopt(world)
     await _take_in(world)
     await _share(world)
+    await _look_where_a_home_lies(world)
     await _forget_what_others_hold(world)
     engine.show_event("id-adopted", "Normal", "Scheduled", "It runs.")
     for _ in range(300):
@@ -171,6 +172,13 @@ async def _share(world: Kube) -> None:
             return
         await asyncio.sleep(0.05)
     raise AssertionError("the reservation stays")
+
+
+async def _look_where_a_home_lies(world: Kube) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": f"{world.namespace}-none"}
+    body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "home"}, "spec": spec}
+    await world.api.create(f"/api/v1/namespaces/{world.namespace}-team-a/persistentvolumeclaims", body)
+    await world.submit("desk", kind=Kind.WORKSPACE, image="", volume_claims=["home"])
 
 
 async def _forget_what_others_hold(world: Kube) -> None:

@@ -37,7 +37,8 @@ class Eligibility:
 
     def __call__(self, workload: Workload) -> Eligible:
         several = len(workload.pods) > 1
-        key = (workload.node_type, workload.node_pools, workload.tolerations, workload.node_terms, several, self.bound_by(workload))
+        wishes = (workload.node_type, workload.node_pools, workload.tolerations, workload.node_terms, workload.volumes)
+        key = (*wishes, several, self.bound_by(workload))
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = self._find(workload, self._projects.get(workload.project))
@@ -55,6 +56,7 @@ class Eligibility:
             node.ready
             and may_use(node, types=types, pools=pools, tolerations=workload.tolerations)
             and (not workload.node_terms or is_wished(node, workload.node_terms))
+            and all(is_wished(node, volume.terms) for volume in workload.volumes)
             for node in nodes
         ]
         stages: list[Eligible] = []

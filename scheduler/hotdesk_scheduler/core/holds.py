@@ -158,11 +158,30 @@ def _next(group: list[Request], at: int, absent: frozenset[tuple[str, int]]) -> 
     return at
 
 
+_OF_ITS_NODES = frozenset(
+    {
+        ReasonCode.NODES_EXCLUDED,
+        ReasonCode.NO_NODE_LARGE_ENOUGH,
+        ReasonCode.NO_FREE_BLOCK,
+        ReasonCode.FRAGMENTED,
+        ReasonCode.NO_CPU_OR_MEMORY,
+    }
+)
+
+
 def reason_for(cluster: Cluster, request: Request) -> Reason:
-    """The main reason a request does not start, as the ledger stands after the cycle."""
+    """The main reason a request does not start, as the ledger stands after the cycle; and where its volumes keep it."""
+    found = _main_reason(cluster, request)
+    if request.workload.volumes and found.code in _OF_ITS_NODES:
+        where = unsuitable.where_volumes_lie(request.workload.volumes, [spot.node for spot in cluster.ledger.spots])
+        return replace(found, sentence=f"{found.sentence} {where}")
+    return found
+
+
+def _main_reason(cluster: Cluster, request: Request) -> Reason:
     if request.kept_for:
         wished = replace(request, eligible=request.wished or request.eligible, kept_for=None, shape=-request.shape)
-        return sentences.kept(request, request.kept_for, cluster.ledger) if fits(cluster.ledger, wished) else reason_for(cluster, wished)
+        return sentences.kept(request, request.kept_for, cluster.ledger) if fits(cluster.ledger, wished) else _main_reason(cluster, wished)
     if request.shape not in cluster.possible:
         excluded = unsuitable.no_node(cluster.ledger.spots, cluster.eligible(request), request)
         if excluded:

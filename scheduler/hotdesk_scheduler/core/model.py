@@ -140,6 +140,14 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
+class Volume:
+    """Something stored that its pods use, within reach of some nodes only: those for which one of `terms` holds whole."""
+
+    name: str
+    terms: tuple[tuple[NodeRule, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Anything submitted. `id` is new for each creation and stable over preemption; names are unique inside a project.
 
@@ -172,6 +180,7 @@ class Workload:
     tolerations: tuple[Toleration, ...] = ()
     node_terms: tuple[tuple[NodeRule, ...], ...] = ()
     """Of the nodes it may use one of these holds whole; none means any."""
+    volumes: tuple[Volume, ...] = ()
     idle_s: float | None = None
     short_of_gang_since: float | None = None
     lost_node: bool = False

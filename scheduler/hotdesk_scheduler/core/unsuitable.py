@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hotdesk_scheduler.core.advice import join
 from hotdesk_scheduler.core.eligible import is_wished, may_use, wanted_types
-from hotdesk_scheduler.core.model import WHOLE_GPU, Node, NodeRule, PodRequest, Workload
+from hotdesk_scheduler.core.model import WHOLE_GPU, Node, NodeRule, PodRequest, Volume
 from hotdesk_scheduler.core.quantities import CPU, MEMORY, amount_words, gpu_words, millis_on
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode, reason
 from hotdesk_scheduler.core.requests import Request
@@ -49,7 +51,9 @@ def _obstacle(node: Node, request: Request) -> tuple[str, str]:
     elif pools and node.pool not in pools:
         what = f"not in pool {join(pools, last='or')}{'' if workload.node_pools else bound}"
     elif workload.node_terms and not is_wished(node, workload.node_terms):
-        what = f"without the labels it asks for ({_rules(workload)})"
+        what = f"without the labels it asks for ({_rules(workload.node_terms)})"
+    elif beyond := [volume.name for volume in workload.volumes if not is_wished(node, volume.terms)]:
+        what = f"not where its volume {beyond[0]} lies"
     elif not may_use(node, types=(), pools=(), tolerations=workload.tolerations):
         taints = [f"{t.key}={t.value}" if t.value else t.key for t in node.taints if t.effect in ("NoSchedule", "NoExecute")]
         what = f"the taint {_listed(set(taints))}, which it does not tolerate"
@@ -59,9 +63,26 @@ def _obstacle(node: Node, request: Request) -> tuple[str, str]:
     return f"is {what}", f"are {what}"
 
 
-def _rules(workload: Workload) -> str:
-    terms = [join([_rule(rule) for rule in term]) for term in workload.node_terms[:MOST_LISTED]]
-    return "; or ".join(terms)
+def where_volumes_lie(volumes: Sequence[Volume], nodes: Sequence[Node]) -> str:
+    """A sentence for each: what else was said is about these nodes alone."""
+    said: list[str] = []
+    for volume in volumes:
+        names = [node.name for node in nodes if is_wished(node, volume.terms)]
+        if len(names) == 1:
+            said.append(f"Its volume {volume.name} lies on node {names[0]}.")
+        elif names:
+            said.append(f"Its volume {volume.name} is within reach of {_listed(set(names))} only.")
+        else:
+            said.append(
+                f"Its volume {volume.name} lies where no node is ({_rules(volume.terms)}): an admin brings that node back, or deletes the "
+                f"claim {volume.name} with all that is on it."
+            )
+    return " ".join(said)
+
+
+def _rules(terms: Sequence[Sequence[NodeRule]]) -> str:
+    """`disk=ssd and no old; or zone>3`."""
+    return "; or ".join(join([_rule(rule) for rule in term]) for term in terms[:MOST_LISTED])
 
 
 def _rule(rule: NodeRule) -> str:

@@ -177,12 +177,18 @@ def _terms(spec: Json, selector: Json) -> tuple[tuple[NodeRule, ...], ...]:
     known = (*TYPE_LABELS, *POOL_LABELS)
     always = tuple(NodeRule(key, "In", (value,)) for key, value in sorted(selector.items()) if key not in known)
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or []
-    rules = [[*(term.get("matchExpressions") or []), *(term.get("matchFields") or [])] for term in terms]
-    if terms:
-        none = (NodeRule(NODE_NAME, "In"),)
-        return tuple((*always, *(_rule(one) for one in term)) for term in rules if term) or (none,)  # an empty term is for no node
+    asked = terms_in(affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
+    if asked:
+        return tuple((*always, *term) for term in asked)
     return (always,) if always else ()
+
+
+def terms_in(selector: Json) -> tuple[tuple[NodeRule, ...], ...]:
+    """Of Kubernetes' NodeSelector; nothing if it names none."""
+    terms = selector.get("nodeSelectorTerms") or []
+    rules = [[*(term.get("matchExpressions") or []), *(term.get("matchFields") or [])] for term in terms]
+    none = ((NodeRule(NODE_NAME, "In"),),)  # an empty term is for no node
+    return (tuple(tuple(_rule(one) for one in term) for term in rules if term) or none) if terms else ()
 
 
 def _rule(one: Json) -> NodeRule:

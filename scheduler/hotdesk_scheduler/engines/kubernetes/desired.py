@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hotdesk_api.errors import Conflict, Invalid
 from hotdesk_api.models import WorkloadSpec
@@ -11,7 +12,7 @@ from hotdesk_scheduler.core.model import Department, Phase, Project, Workload
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import objects, resources
+from hotdesk_scheduler.engines.kubernetes import objects, resources, volumes
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.codec import Json
@@ -84,6 +85,8 @@ class Desired:
             return
         namespace = self._intake.namespace_of(workload.project)
         with objects.told():
+            if spec.volume_claims:
+                workload = replace(workload, volumes=await volumes.tied(self._api, namespace, spec.volume_claims))
             try:
                 async with self._api.turns.take(Rank.SUBMISSION):
                     item = await self._create(workload, spec, namespace)

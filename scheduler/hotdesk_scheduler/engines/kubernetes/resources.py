@@ -24,6 +24,7 @@ from hotdesk_scheduler.core.model import (
     PodState,
     Project,
     Toleration,
+    Volume,
     Workload,
 )
 from hotdesk_scheduler.core.reasons import Reason
@@ -68,6 +69,7 @@ class Scheduling:
     node_type: str | None = None
     node_pools: tuple[str, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[Volume, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
