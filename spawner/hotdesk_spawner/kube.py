@@ -25,7 +25,28 @@ from hotdesk_spawner.shared import in_background
 from hotdesk_spawner.spawner import QueuedSpawner, queued
 
 LOOK_EVERY_S = 0.5
-_QueuedKubeSpawner: Any = queued(KubeSpawner)
+
+
+class PatientKubeSpawner(KubeSpawner):  # type: ignore[misc]  # KubeSpawner ships no types
+    """KubeSpawner takes a server that ended for over, also where its node starts it again in the same pod a moment later."""
+
+    def _pod_there(self) -> Any:
+        return self.pod_reflector.pods.get(f"{self.namespace}/{self.pod_name}") if self.pod_reflector else None
+
+    async def poll(self) -> int | None:
+        await self._start_watching_pods()
+        pod = self._pod_there()
+        ended = manifest.ended_in_running_pod(pod) if pod is not None else None
+        if ended is None:
+            found: int | None = await super().poll()
+            return found
+        if ended.starts_again:
+            return None
+        await self.stop(now=True)  # whatever is to become of pods that have stopped: this one has not
+        return ended.exit_code
+
+
+_QueuedKubeSpawner: Any = queued(PatientKubeSpawner)
 
 
 class HotdeskKubeSpawner(_QueuedKubeSpawner):  # type: ignore[misc]  # made when the module is loaded
@@ -83,6 +104,7 @@ class HotdeskKubeSpawner(_QueuedKubeSpawner):  # type: ignore[misc]  # made when
             said = str(error) if isinstance(error, ValueError) else f"There is no choice {error}."
             raise Invalid(said, field="profile", next_step="Choose one of those in the form.") from error
         spec = manifest.with_options(options.spec_of(wish, user=self.user.name, server=self.name), self)
+        spec = spec.model_copy(update={"volume_claims": manifest.claims_of(self._expand_all(self._sorted_dict_values(self.volumes)))})
         self._memory_is_limit = wish.memory_mib is not None
         return replace(wish, gpu_millis=spec.gpu_millis), spec
 
@@ -209,9 +231,6 @@ class HotdeskKubeSpawner(_QueuedKubeSpawner):  # type: ignore[misc]  # made when
         await self.stop()
 
     # progress
-
-    def _pod_there(self) -> Any:
-        return self.pod_reflector.pods.get(f"{self.namespace}/{self.pod_name}") if self.pod_reflector else None
 
     @property
     def events(self) -> list[Any]:

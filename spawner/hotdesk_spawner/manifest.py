@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from hotdesk_api.errors import Invalid
 from hotdesk_api.models import Grant, PodGrant, TolerationSpec, WorkloadSpec
-from kubernetes_asyncio.client import V1ConfigMapKeySelector, V1EnvVar, V1EnvVarSource
+from kubernetes_asyncio.client import (
+    V1ConfigMapKeySelector,
+    V1EnvVar,
+    V1EnvVarSource,
+    V1PersistentVolumeClaimVolumeSource,
+    V1Volume,
+)
+from kubespawner.utils import get_k8s_model
 
 GPU = "nvidia.com/gpu"
 SCHEDULER = "hotdesk"
@@ -16,6 +25,9 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 TYPE_LABELS = ("hotdesk.io/type", "run.ai/type")
 POOL_LABELS = ("hotdesk.io/pool", "runai/node-pool", "kai.scheduler/node-pool")
 CHOICES_OF_NODES = ("node_affinity_required", "pod_affinity_required", "pod_anti_affinity_required")
+MOST_CRASHES = 5
+SHORT_RUN_S = 60.0
+"""A server that was started again so often, and lived for less than that, will not come up: it would hold its share for nothing."""
 _CONTAINER = "notebook"
 
 
@@ -47,6 +59,12 @@ def with_options(spec: WorkloadSpec, spawner: Any) -> WorkloadSpec:
     if spec.memory_mib is None and spawner.mem_guarantee:
         more["memory_mib"] = math.ceil(spawner.mem_guarantee / 2**20)
     return spec.model_copy(update=more)
+
+
+def claims_of(volumes: Sequence[Any]) -> list[str]:
+    """The claims that these volumes of a pod name; they are as the admin wrote them, in either of Kubernetes' spellings."""
+    sources = [get_k8s_model(V1Volume, one).persistent_volume_claim for one in volumes]
+    return sorted({get_k8s_model(V1PersistentVolumeClaimVolumeSource, one).claim_name for one in sources if one is not None})
 
 
 def _values(items: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
@@ -81,6 +99,36 @@ def _gpus(resources: Mapping[str, Any]) -> int:
     if not text.isdecimal():
         raise Invalid(f"{text} is not a number of GPUs.", field=GPU, value=text, next_step="An admin gives a whole number.")
     return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The server in a pod that goes on without it. `starts_again`: its node does that, and has not done so in vain too often."""
+
+    exit_code: int
+    starts_again: bool
+
+
+def ended_in_running_pod(pod: Mapping[str, Any]) -> Ended | None:
+    """None where the pod's own state says all: it runs, or is over as a whole."""
+    if pod["status"].get("phase") != "Running" or "deletionTimestamp" in pod["metadata"]:
+        return None
+    status = next((one for one in pod["status"].get("containerStatuses") or [] if one["name"] == _CONTAINER), None)
+    if status is None:
+        return None
+    waits = (status["state"].get("waiting") or {}).get("reason") == "CrashLoopBackOff"
+    last = (status.get("lastState") or {}).get("terminated") if waits else status["state"].get("terminated")
+    policy = pod["spec"].get("restartPolicy", "Always")
+    if not last or policy == "Never" or (policy == "OnFailure" and not last["exitCode"]):
+        return None
+    return Ended(last["exitCode"], starts_again=not waits or status["restartCount"] < MOST_CRASHES or not _was_short(last))
+
+
+def _was_short(run: Mapping[str, Any]) -> bool:
+    if not run.get("startedAt") or not run.get("finishedAt"):
+        return True  # it never began
+    began, ended = (datetime.fromisoformat(run[name]) for name in ("startedAt", "finishedAt"))
+    return (ended - began).total_seconds() < SHORT_RUN_S
 
 
 def place(pod: Any, grant: Grant, *, memory_is_limit: bool) -> None:

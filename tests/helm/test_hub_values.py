@@ -60,6 +60,14 @@ def test_every_setting_is_one_that_jupyterhub_knows(case: str, tmp_path: Path) -
         assert set(c[name]) - set(kind.class_traits(config=True)) == set(), name
 
 
+def test_hub_listens_on_all_addresses_and_is_called_by_its_service(tmp_path: Path) -> None:
+    c = _configured({}, tmp_path)
+    hub = _hub(c)
+    assert hub.hub_bind_url == "http://:8081"
+    assert hub.hub_connect_url.startswith("http://rel-hotdesk-hub")
+    assert "hub_ip" not in c.JupyterHub
+
+
 def test_hub_starts_workspaces_from_the_values(tmp_path: Path) -> None:
     workspaces = {
         "home": {"storageClass": "fast", "capacity": "5Gi"},

@@ -63,6 +63,13 @@ def test_what_others_have_only_added_to_is_kept() -> None:
     assert "shares!user" in named(c.JupyterHub.load_roles, "user")["scopes"]
 
 
+def test_a_hub_answers_at_once_and_is_not_held_up_by_pods_that_are_still_coming() -> None:
+    """JupyterHub's own 10 s, for the answer to every start and for its own."""
+    hub = configured(Config()).JupyterHub
+    assert hub.tornado_settings.get_value({})["slow_spawn_timeout"] <= 1
+    assert hub.init_spawners_timeout <= 1
+
+
 @pytest.mark.parametrize(("base", "home"), [(None, "/hub/home"), ("/", "/hub/home"), ("/jupyter/", "/jupyter/hub/home")])
 def test_who_logs_in_comes_to_the_home_page_below_the_hubs_own_path(base: str | None, home: str) -> None:
     c: Any = Config()

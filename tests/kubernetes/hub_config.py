@@ -30,7 +30,10 @@ c.JupyterHub.hub_bind_url = os.environ["HUB_URL"]
 c.JupyterHub.bind_url = "http://127.0.0.1:" + str(urlparse(os.environ["HUB_URL"]).port)
 c.JupyterHub.db_url = "sqlite:///hub.sqlite"
 c.JupyterHub.cleanup_proxy = False
-c.JupyterHub.load_groups = {"team-a": {"users": ["alice", "bob", "carol", "dave", "erin", "frank"]}, "team-b": {"users": ["alice"]}}
+c.JupyterHub.load_groups = {
+    "team-a": {"users": ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi"]},
+    "team-b": {"users": ["alice"]},
+}
 
 c.KubeSpawner.image = "notebook:1"
 c.KubeSpawner.cmd = ["jupyterhub-singleuser"]
@@ -56,6 +59,7 @@ c.KubeSpawner.profile_list = [
     },
     {"display_name": "Elsewhere", "slug": "elsewhere", "kubespawner_override": {"node_selector": {"disk": "ssd"}}},
     {"display_name": "Slow", "slug": "slow", "kubespawner_override": {"extra_annotations": {"test.hotdesk.io/waits": "PodInitializing"}}},
+    {"display_name": "Local", "slug": "local", "kubespawner_override": {"storage_class": f"{POOL}-local"}},
     {
         "display_name": "Crash",
         "slug": "crash",

@@ -13,7 +13,8 @@ from cluster.real_node import NODE
 from cluster.running import Cluster
 from engine_world import RECLAIMED
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Placement, PodState
-from kube_world import Kube, kube_world
+from hotdesk_spawner.manifest import ended_in_running_pod
+from kube_world import Json, Kube, kube_world
 
 pytestmark = pytest.mark.slow
 HERE = Placement(NODE)
@@ -37,6 +38,29 @@ async def said(real: Kube, workload_id: str, word: str) -> None:
             return
         await asyncio.sleep(0.1)
     raise AssertionError(f"{workload_id} never said {word!r}")
+
+
+async def workspace_pod(real: Kube, workload_id: str, script: str, *, gpus: int = 0, beside: bool = False) -> str:
+    """As the hub's spawner makes it; its path."""
+    grant = real.engine.details(workload_id, 0).grant
+    assert grant is not None
+    container = {"image": "localhost/busybox:1", "imagePullPolicy": "Never"}
+    limits = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+    notebook = {"name": "notebook", "command": ["sh", "-c", script], "resources": limits, **container}
+    others = [{"name": "beside", "command": ["sleep", "1000"], **container}] if beside else []
+    spec = {"nodeName": NODE, "terminationGracePeriodSeconds": 0, "restartPolicy": "OnFailure", "containers": [*others, notebook]}
+    meta = {"name": "jupyter-alice", "labels": grant.labels, "annotations": grant.annotations}
+    path = f"/api/v1/namespaces/{grant.namespace}/pods"
+    await real.api.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    return f"{path}/jupyter-alice"
+
+
+async def until_running(real: Kube, path: str) -> Json:
+    give_up = time.monotonic() + 60
+    while (pod := await real.api.get(path))["status"]["phase"] != "Running":
+        assert time.monotonic() < give_up, f"{path} does not run"
+        await asyncio.sleep(0.1)
+    return pod
 
 
 async def test_a_job_talks_hears_commands_and_ends_with_its_code(real: Kube) -> None:
@@ -65,20 +89,34 @@ async def test_a_job_talks_hears_commands_and_ends_with_its_code(real: Kube) -> 
 async def test_what_a_workspace_says_is_heard_from_the_pod_that_the_hub_made(real: Kube) -> None:
     workload_id = await real.submit("workspace-alice", kind=Kind.WORKSPACE)
     await real.start(workload_id, placement=HERE)
-    grant = real.engine.details(workload_id, 0).grant
-    assert grant is not None
-    container = {"image": "localhost/busybox:1", "imagePullPolicy": "Never"}
-    spec = {
-        "nodeName": NODE,
-        "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {"name": "beside", "command": ["sleep", "1000"], **container},
-            {"name": "notebook", "command": ["sh", "-c", "echo open; sleep 1000"], **container},
-        ],
-    }
-    meta = {"name": "jupyter-alice", "labels": grant.labels, "annotations": grant.annotations}
-    await real.api.create(f"/api/v1/namespaces/{grant.namespace}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    await workspace_pod(real, workload_id, "echo open; sleep 1000", beside=True)
     await said(real, workload_id, "open")
+
+
+async def test_a_workspace_whose_server_dies_keeps_its_share_in_the_pod_that_starts_it_again(real: Kube) -> None:
+    workload_id = await real.submit("workspace-alice", kind=Kind.WORKSPACE, gpu=GpuRequest(whole=1))
+    await real.start(workload_id, placement=Placement(NODE, whole=1))
+    path = await workspace_pod(real, workload_id, "echo open; while [ ! -e /tmp/die ]; do sleep 0.1; done; exit 3", gpus=1)
+    await until_running(real, path)
+    await real.engine.report_pod(workload_id, 0, PodState.RUNNING, time.time())
+    session = await real.engine.exec(workload_id, 0, ["touch", "/tmp/die"], tty=False)
+    await session.wait()
+    await session.close()
+    give_up = time.monotonic() + 60
+    while True:
+        pod = await real.api.get(path)
+        ended = ended_in_running_pod(pod)
+        assert pod["status"]["phase"] == "Running"
+        assert ended is None or ended.starts_again
+        (status,) = pod["status"]["containerStatuses"]
+        if status["restartCount"] and "running" in status["state"]:
+            break
+        assert time.monotonic() < give_up, f"it is not started again: {status}"
+    assert status["lastState"]["terminated"]["exitCode"] == 3
+    await real.restart()
+    assert real.pod(workload_id).state is PodState.RUNNING
+    (node,) = (node for node in real.engine.snapshot().nodes if node.name == NODE)
+    assert node.foreign.gpu_millis == 0, "the workspace holds it, and nobody else does"
 
 
 async def test_a_stopped_job_gets_its_notice_and_its_grace(real: Kube) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 from cluster.running import Cluster
+from hotdesk_spawner.manifest import MOST_CRASHES
 from kube_hub import Hub, hub_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+POLL_EVERY_S = 1  # hub_config.py
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +194,70 @@ def test_the_form_has_the_queues_part_and_kubespawners_profiles(hub: Hub) -> Non
     shown_pod = container(hub.pod("dave"))
     assert (shown_pod["image"], shown_pod["resources"]["limits"]["nvidia.com/gpu"]) == ("torch:3", "1")
     hub.close("dave")
+
+
+def set_state(hub: Hub, user: str, state: dict[str, Any], **more: Any) -> None:
+    """Of the server in its pod, as its kubelet would write it; the pod itself runs on."""
+    status = {"name": "notebook", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": state, **more}
+    patch = json.dumps({"status": {"phase": "Running", "containerStatuses": [status]}})
+    hub.cluster.kubectl("patch", "pod", f"jupyter-{user}", "-n", hub.space(), "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_a_server_that_its_node_starts_again_keeps_its_share_and_one_that_only_crashes_gives_it_back(hub: Hub) -> None:
+    hub.open("grace", project="team-a", gpu="1")
+    pod = hub.pod("grace")
+    run = {"exitCode": 137, "startedAt": "2026-01-01T10:00:00Z", "finishedAt": "2026-01-01T10:00:02Z"}
+    set_state(hub, "grace", {"terminated": run})
+    time.sleep(5 * POLL_EVERY_S)
+    set_state(hub, "grace", {"waiting": {"reason": "CrashLoopBackOff"}}, restartCount=1, lastState={"terminated": run})
+    time.sleep(5 * POLL_EVERY_S)
+    assert hub.is_ready("grace")
+    assert hub.pod("grace")["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert hub.workload("grace")["gpu_millis_allocated"] == 1000
+    set_state(hub, "grace", {"waiting": {"reason": "CrashLoopBackOff"}}, restartCount=MOST_CRASHES, lastState={"terminated": run})
+    hub.until(lambda: not hub.server("grace"), "the hub seeing that it will not come up")
+    found = hub.until(lambda: hub.workload("grace") if hub.workload("grace").get("status") == "Failed" else None, "the report")
+    assert (found["gpu_millis_allocated"], found["pods"][0]["exit_code"]) == (0, 137)
+    assert not hub.pod("grace")
+
+
+def provide(hub: Hub, user: str) -> None:
+    """As the provisioner of node-local storage does, once it is told to and where: a volume that only that node reaches."""
+    asked = "volume.kubernetes.io/storage-provisioner"
+    claim = hub.until(lambda: found if asked in (found := hub.claim(user))["metadata"]["annotations"] else None, "its volume asked for")
+    node = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": claim["spec"]["storageClassName"],
+        "claimRef": {"namespace": hub.space(), "name": f"home-{user}", "uid": claim["metadata"]["uid"]},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        "local": {"path": "/played"},
+    }
+    hub.cluster.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{hub.namespace}-{user}"}, "spec": spec})
+    hub.until(lambda: hub.claim(user)["status"]["phase"] == "Bound", "the claim being bound")
+
+
+def test_a_workspace_whose_home_lies_on_one_node_starts_there_again_or_says_that_it_waits_for_it(hub: Hub) -> None:
+    storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": f"{hub.namespace}-local"}}
+    hub.cluster.apply({**storage, "provisioner": "test.hotdesk.io/played", "volumeBindingMode": "WaitForFirstConsumer"})
+    try:
+        hub.open("heidi", project="team-a", gpu="0", profile="local")
+        home = hub.pod("heidi")["spec"]["nodeName"]
+        provide(hub, "heidi")
+        hub.close("heidi")
+        limits = {"limits": {"nvidia.com/gpu": "8"}}
+        hog = {"nodeName": home, "containers": [{"name": "main", "image": "x", "resources": limits}]}
+        hub.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hog"}, "spec": hog}, namespace=hub.namespace)
+        hub.open("heidi", wait=False, project="team-a", gpu="1", profile="local")
+        words = f"Its volume home-heidi lies on node {home}."
+        hub.until(lambda: words in ((hub.workload("heidi").get("reason") or {}).get("sentence") or ""), "why it waits")
+        assert not hub.pod("heidi")
+        hub.cluster.kubectl("delete", "pod", "hog", "-n", hub.namespace, "--force", "--grace-period=0")
+        hub.until(lambda: hub.is_ready("heidi"), "its start")
+        assert hub.pod("heidi")["spec"]["nodeName"] == home
+        hub.close("heidi")
+    finally:
+        hub.cluster.kubectl("delete", "storageclass", f"{hub.namespace}-local", "--wait=false")
+        hub.cluster.kubectl("delete", "persistentvolume", f"{hub.namespace}-heidi", "--ignore-not-found", "--wait=false")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -64,6 +66,16 @@ async def test_a_hub_that_does_not_tell_is_not_a_hub_without_servers(status: int
     async with hub({"GET": status}) as (client, _):
         with pytest.raises(Unavailable):
             await client.servers()
+
+
+async def test_a_hub_that_never_answers_is_not_waited_for_long() -> None:
+    """As one whose pod was taken away by force: the connection stays, and nobody is there."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = HubClient(f"http://127.0.0.1:{silent.getsockname()[1]}/hub/api", "own-token", timeout_s=0.2)
+        for call in (client.servers(), client.stop("alice", "")):
+            with pytest.raises(Unavailable):
+                await asyncio.wait_for(call, 10)
+        await client.close()
 
 
 @pytest.mark.parametrize(("name", "server", "path"), [("alice", "", "alice/server"), ("a/b@c", "gpu", "a%2Fb%40c/servers/gpu")])

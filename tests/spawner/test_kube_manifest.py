@@ -136,3 +136,56 @@ def test_a_share_is_read_from_its_config_map_whatever_was_configured() -> None:
         refers = found[name].value_from.config_map_key_ref
         assert (found[name].value, refers.name, refers.key) == (None, "desk-gpu", name)
     assert len(found) == len(pod.spec.containers[0].env)
+
+
+def test_claims_are_those_that_the_pods_volumes_name_in_either_spelling() -> None:
+    data = {"name": "data", "persistent_volume_claim": {"claim_name": "shared", "read_only": True}}
+    volumes = [{"name": "home", "persistentVolumeClaim": {"claimName": "home-ada"}}, data, {"name": "tmp", "emptyDir": {}}]
+    assert manifest.claims_of(volumes) == ["home-ada", "shared"]
+    assert manifest.claims_of([]) == []
+
+
+def seen_pod(state: dict[str, Any], *, phase: str = "Running", restarts: int = 0, policy: str = "OnFailure", **more: Any) -> dict[str, Any]:
+    status = {"name": "notebook", "state": state, "restartCount": restarts, **more}
+    beside = {"name": "beside", "state": {"terminated": {"exitCode": 1}}, "restartCount": 9}
+    return {"metadata": {}, "spec": {"restartPolicy": policy}, "status": {"phase": phase, "containerStatuses": [beside, status]}}
+
+
+def run_of(seconds: int, code: int = 1) -> dict[str, Any]:
+    return {"exitCode": code, "startedAt": "2026-01-01T10:00:00Z", "finishedAt": f"2026-01-01T10:{seconds // 60:02}:{seconds % 60:02}Z"}
+
+
+BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff"}}
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        seen_pod({"running": {}}),
+        seen_pod({"terminated": run_of(9)}, policy="Never"),
+        seen_pod({"terminated": run_of(9, code=0)}),
+        seen_pod({"terminated": run_of(9)}, phase="Failed"),
+        seen_pod({"waiting": {"reason": "ContainerCreating"}}),
+        {**seen_pod({"terminated": run_of(9)}), "metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z"}},
+        {"metadata": {}, "spec": {}, "status": {"phase": "Running"}},
+    ],
+)
+def test_of_most_pods_their_own_state_says_whether_the_workspace_is_over(pod: dict[str, Any]) -> None:
+    assert manifest.ended_in_running_pod(pod) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "starts_again"),
+    [
+        (seen_pod({"terminated": run_of(9)}), True),
+        (seen_pod({"terminated": run_of(9, code=0)}, policy="Always"), True),
+        (seen_pod(BACK_OFF, restarts=1, lastState={"terminated": run_of(2)}), True),
+        (seen_pod(BACK_OFF, restarts=50, lastState={"terminated": run_of(2000)}), True),
+        (seen_pod(BACK_OFF, restarts=manifest.MOST_CRASHES, lastState={"terminated": run_of(2)}), False),
+        (seen_pod(BACK_OFF, restarts=manifest.MOST_CRASHES, lastState={"terminated": {"exitCode": 1, "startedAt": None}}), False),
+    ],
+)
+def test_a_server_that_its_node_starts_again_is_not_over_until_it_never_lives_long(pod: dict[str, Any], starts_again: bool) -> None:
+    ended = manifest.ended_in_running_pod(pod)
+    assert ended is not None
+    assert ended.starts_again is starts_again

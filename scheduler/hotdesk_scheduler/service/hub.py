@@ -39,9 +39,9 @@ class Hub(Protocol):
 class HubClient:
     """The hub's REST API with this service's own token."""
 
-    def __init__(self, api_url: str, token: str) -> None:
+    def __init__(self, api_url: str, token: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._http = httpx.AsyncClient(
-            base_url=api_url.rstrip("/") + "/", headers={"Authorization": f"token {token}"}, timeout=TIMEOUT_S, trust_env=False
+            base_url=api_url.rstrip("/") + "/", headers={"Authorization": f"token {token}"}, timeout=timeout_s, trust_env=False
         )
 
     async def close(self) -> None:
