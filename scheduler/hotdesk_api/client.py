@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -16,6 +16,7 @@ from hotdesk_api.errors import HotdeskError, Unavailable, from_problem
 from hotdesk_api.models import StreamEvent
 
 T = TypeVar("T", bound=BaseModel | None)
+_LATER: Literal["ignore"] = "ignore"  # what a later scheduler adds: workspaces keep their image over its upgrades
 TIMEOUT_S = 30.0
 
 
@@ -56,7 +57,7 @@ def _answer(call: Call[T], response: httpx.Response) -> T:
     if call.answer is None:
         return cast(T, None)
     try:
-        return cast(T, call.answer.model_validate_json(response.content))  # type: ignore[attr-defined]  # T is a model here
+        return cast(T, call.answer.model_validate_json(response.content, extra=_LATER))  # type: ignore[attr-defined]  # T is a model here
     except ValidationError as error:
         raise Unavailable(
             f"The scheduler's answer to {call.method} {call.path} is not one this version understands.",
@@ -71,7 +72,7 @@ def _log_query(tail: int | None, since_s: float | None, follow: bool, timestamps
 
 
 def _event_of(data: str) -> StreamEvent:
-    return StreamEvent.model_validate_json(data)
+    return StreamEvent.model_validate_json(data, extra=_LATER)
 
 
 class Client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,24 @@ async def test_a_page_of_the_hub_does_not_say_that_a_job_is_gone(status: int, ki
         client = AsyncClient(f"http://127.0.0.1:{hub.sockets[0].getsockname()[1]}", "t")
         with pytest.raises(kind, match=f"answered {status}"):
             await client.call(calls.workload("team-a", "one"))
+        await client.close()
+
+
+async def test_what_a_later_scheduler_adds_to_its_answers_is_passed_over() -> None:
+    """A workspace's image stays as it is when the scheduler is upgraded."""
+    known = {"code": "queued", "sentence": "It waits.", "numbers": {}}
+    body = json.dumps({"sentence": "It waits.", "starts_now": False, "later": 1, "reason": {**known, "later": [1]}})
+
+    async def later(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    scheduler = await asyncio.start_server(later, "127.0.0.1", 0)
+    async with scheduler:
+        client = AsyncClient(f"http://127.0.0.1:{scheduler.sockets[0].getsockname()[1]}", "t")
+        answer = await client.call(calls.why("team-a", "one"))
+        assert answer.sentence == "It waits."
         await client.close()
 
 
