@@ -525,13 +525,13 @@ def backing_off() -> Reason:
 @golden(
     ReasonCode.IMAGE_OR_VOLUME_ERROR,
     "Pod 0 could not be started: the program train.py is not there. It is tried again 20 s later (failure 2; 6 retries are allowed). "
-    "Its logs say why; delete it to stop the retries.",
+    "Delete it to stop the retries.",
 )
 def an_image_without_the_program() -> Reason:
     world = World(node(gpus=2), a=2)
     workload = world.get(world.runs("a", 1))
     record = Exit(127, ended_at=START, started_at=START - 10, stopped=False, error="the program train.py is not there")
-    state, reason = outcome(workload.pods[0], record, error=f"Pod 0 could not be started: {record.error}.")
+    state, reason = outcome(workload.pods[0], record, error=f"Pod 0 could not be started: {record.error}")
     pod = replace(workload.pods[0], state=state, stop_reason=reason, ended_at=START, placement=None)
     world.engine.put_workload(replace(workload, pods=(pod,), failures=2))
     return held(world, workload.name)

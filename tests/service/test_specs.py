@@ -80,3 +80,10 @@ def test_what_no_node_has_is_refused_in_words(wishes: dict[str, Any], sentence: 
     with pytest.raises(Invalid) as refused:
         specs._check_fits_a_node(desks.spec("n", **wishes), snapshot)
     assert str(refused.value).startswith(sentence)
+
+
+def test_memory_of_gpus_that_tell_none_is_refused_with_another_way_to_ask() -> None:
+    snapshot = World(node("n1", 2, gpu_memory_mib=0), a=2).snapshot()
+    with pytest.raises(Invalid) as refused:
+        specs._check_fits_a_node(desks.spec("n", gpus=0, gpu_memory_mib=4096), snapshot)
+    assert str(refused.value).startswith("Nothing here tells how much memory a GPU has. Ask for a part of one, such as -g 0.5.")

@@ -150,7 +150,7 @@ def failure(failed: Iterable[Pod]) -> str:
     """How failed pods ended, in a sentence: what the engine says, else the exit code."""
     failed = tuple(failed)
     if told := next((pod.stop_reason for pod in failed if pod.stop_reason and pod.stop_reason.code in STARTED_NEVER), None):
-        return told.sentence
+        return told.sentence if told.sentence.endswith((".", "!", "?")) else f"{told.sentence}."
     codes = sorted({pod.exit_code for pod in failed if pod.exit_code is not None})
     return f"It ended with exit code {codes[0]}." if codes else "It failed."
 

@@ -113,7 +113,7 @@ def backing_off(workload: Workload) -> Reason:
         return reason(ReasonCode.BACKING_OFF, sentence, until=int(ended + pause_s(workload)))
     sentence = (
         f"{failure(failed)} It is tried again {pause_s(workload):.0f} s later (failure {workload.failures}; {limit} "
-        f"retr{'y is' if limit == 1 else 'ies are'} allowed). Its logs say why; delete it to stop the retries."
+        f"retr{'y is' if limit == 1 else 'ies are'} allowed). {'Delete' if image else 'Its logs say why; delete'} it to stop the retries."
     )
     return reason(code, sentence, failures=workload.failures, limit=limit, until=int(ended + pause_s(workload)))
 

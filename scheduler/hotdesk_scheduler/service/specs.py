@@ -236,6 +236,13 @@ def _check_fits_a_node(spec: WorkloadSpec, snapshot: Snapshot) -> None:
     if request.gpu.millis and not most:
         raise Invalid("No node here has a GPU.", field="gpu_millis", value=request.gpu.millis, limit=0, next_step="Submit it without -g.")
     gpu_nodes = [node for node in nodes if node.gpus]
+    if request.gpu.memory_mib and not any(node.gpu_memory_mib for node in gpu_nodes):
+        raise Invalid(
+            "Nothing here tells how much memory a GPU has.",
+            field="gpu_memory_mib",
+            value=request.gpu.memory_mib,
+            next_step="Ask for a part of one, such as -g 0.5. On Kubernetes nodes tell it with their label nvidia.com/gpu.memory.",
+        )
     _check_amount("gpu_memory_mib", request.gpu.memory_mib, gpu_nodes, lambda mib: f"{mib} MiB of memory on one GPU")
     _check_amount("cpu_millis", request.cpu_millis, nodes, lambda millis: amount_words(millis, CPU))
     _check_amount("memory_mib", request.memory_mib, nodes, lambda mib: amount_words(mib, MEMORY))
