@@ -66,6 +66,12 @@ def _gpu_fields(text: str) -> dict[str, str]:
     return {"gpu_mode": kind, options.GPU_AMOUNT[kind]: format_gpus(millis)}
 
 
+def _model(node: NodeOut) -> str:
+    """Model and memory of its GPUs, as far as the cluster tells them."""
+    memory = f"{node.gpu_memory_mib} MiB" if node.gpu_memory_mib else ""
+    return ", ".join(filter(None, (node.gpu_model, memory)))
+
+
 def render(
     projects: Sequence[ProjectOut],
     *,
@@ -84,7 +90,7 @@ def render(
         simulated=simulated,
         problem=problem,
         most_gpus=max((node.gpus for node in nodes), default=8),
-        gpu_model=", ".join(sorted({f"{node.gpu_model}, {node.gpu_memory_mib} MiB" for node in nodes if node.gpus})),
+        gpu_model="; ".join(sorted({_model(node) for node in nodes if node.gpus} - {""})),
         smallest=options.SMALLEST_FRACTION,
         largest=options.LARGEST_FRACTION,
         step=options.FRACTION_STEP,

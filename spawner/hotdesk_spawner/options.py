@@ -43,8 +43,17 @@ def from_form(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
             f"gpu_mode {kind} is not a way to ask for a GPU.", field="gpu_mode", value=kind, next_step=f"One of {', '.join(GPU_AMOUNT)}."
         )
     options: dict[str, Any] = {name: fields[name] for name in ("project", "cpu", "memory") if fields.get(name)}
-    options["gpu_memory" if kind == "memory" else "gpu"] = fields.get(GPU_AMOUNT[kind], "") if kind != "none" else "0"
+    options["gpu_memory" if kind == "memory" else "gpu"] = _gpu_amount(fields, kind)
     return options | {"preemptible": _truth(fields.get("preemptible", ""))}
+
+
+def _gpu_amount(fields: Mapping[str, str], kind: str) -> str:
+    if kind == "none":
+        return "0"
+    field = GPU_AMOUNT[kind]
+    if not fields.get(field):
+        raise Invalid("How much GPU is not said.", field=field, next_step=f"For example {_GPU_EXAMPLES[kind]}; or choose None.")
+    return fields[field]
 
 
 def _truth(value: object) -> bool:
@@ -71,6 +80,7 @@ def _text(options: Mapping[str, Any], name: str) -> str:
     return str(value).strip()
 
 
+_GPU_EXAMPLES = {"fraction": "0.5", "whole": "1", "memory": "8G"}
 _EXAMPLES = {"project": '"team-a"', "gpu": '"0.5"', "gpu_memory": '"8G"', "cpu": '"2"', "memory": '"4G"'}
 
 

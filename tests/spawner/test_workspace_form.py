@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from hotdesk_api.models import Explanation, ProjectOut
+from hotdesk_api.models import Explanation, NodeOut, ProjectOut
 from hotdesk_spawner import form
 
 
@@ -14,6 +14,12 @@ def project(name: str, *, quota_millis: int | None = 4000, used_millis: int = 15
     return ProjectOut(
         name=name, gpu_quota_millis=quota_millis, gpu_limit_millis=None, gpu_millis_allocated=used_millis, created_at=datetime.now(UTC)
     )
+
+
+def node(name: str, model: str = "", memory_mib: int = 0, gpus: int = 4) -> NodeOut:
+    counts = ("gpu_millis_allocated", "gpus_free", "cpu_millis", "cpu_millis_allocated", "memory_mib", "memory_mib_allocated")
+    rest: dict[str, Any] = dict.fromkeys(counts, 0)
+    return NodeOut(name=name, status="Ready", gpus=gpus, gpu_model=model, gpu_memory_mib=memory_mib, simulated=False, **rest)
 
 
 def html(last: dict[str, Any] | None = None, **more: Any) -> str:
@@ -70,3 +76,11 @@ def test_a_plan_says_whether_it_starts_now_and_what_would_help_once() -> None:
     assert form.plan_in_words(Explanation(sentence="Starts now on node-1.", starts_now=True)) == "Starts now on node-1."
     soon = Explanation(sentence="It would start on node-1 as soon as room is made: a1 of team-a stops.", starts_now=True)
     assert form.plan_in_words(soon) == soon.sentence
+
+
+def test_gpus_are_named_as_far_as_the_cluster_names_them() -> None:
+    named = html(nodes=[node("node-1", "V100", 32768), node("node-2", "V100", 32768), node("node-3", "T4"), node("node-4", gpus=0)])
+    assert "(T4; V100, 32768 MiB)" in named
+    unnamed = html(nodes=[node("node-1")])
+    assert "MiB" not in unnamed
+    assert "<legend>GPU</legend>" in unnamed

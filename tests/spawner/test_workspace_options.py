@@ -36,6 +36,15 @@ def test_the_form_says_the_same_as_json(form: dict[str, str], wish: Wish) -> Non
     assert options.read(options.from_form(fields), projects=MINE) == wish
 
 
+@pytest.mark.parametrize(
+    ("form", "example"),
+    [({"gpu_mode": "memory", "gpu_memory": " "}, "8G"), ({"gpu_mode": "whole", "gpus": ""}, "1"), ({"gpu_mode": "fraction"}, "0.5")],
+)
+def test_a_gpu_without_an_amount_is_asked_for_again_and_never_taken_for_none(form: dict[str, str], example: str) -> None:
+    with pytest.raises(Invalid, match=rf"How much GPU is not said\. For example {example}; or choose None\."):
+        options.from_form({name: [value] for name, value in ({"project": "team-a"} | form).items()})
+
+
 def test_a_link_with_options_needs_no_form() -> None:
     assert options.read(options.from_form({"project": ["team-b"], "gpu": ["0.5"]}), projects=MINE) == Wish("team-b", gpu_millis=500)
 
