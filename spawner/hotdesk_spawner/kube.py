@@ -7,7 +7,7 @@ pod is made, so that a hub killed in between finds the pod again; each namespace
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
 from traitlets import default
 
-from hotdesk_spawner import manifest, options
+from hotdesk_spawner import manifest, options, progress
 from hotdesk_spawner.options import Wish
 from hotdesk_spawner.place import Place
 from hotdesk_spawner.refusal import refusal
@@ -44,6 +44,10 @@ class PatientKubeSpawner(KubeSpawner):  # type: ignore[misc]  # KubeSpawner ship
             return None
         await self.stop(now=True)  # whatever is to become of pods that have stopped: this one has not
         return ended.exit_code
+
+    async def progress(self) -> AsyncIterator[progress.Event]:
+        async for event in super().progress():
+            yield progress.from_cluster(event)
 
 
 _QueuedKubeSpawner: Any = queued(PatientKubeSpawner)

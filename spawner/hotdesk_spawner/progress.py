@@ -12,6 +12,13 @@ from hotdesk_api.models import Explanation, Grant, WorkloadOut
 Event = dict[str, Any]
 ASKED, QUEUED, GRANTED, STARTED = 5, 10, 50, 70  # per cent on the bar
 
+_PLAINLY = {
+    "FailedMount": "Its home or another volume is not there yet, and the cluster tries again:",
+    "FailedAttachVolume": "Its home or another volume is not there yet, and the cluster tries again:",
+    "Failed": "Its image or its container cannot be had, and the cluster tries again:",
+    "BackOff": "Its image or its container cannot be had, and the cluster tries again after a pause:",
+}
+
 
 def asked(what: str) -> Event:
     return {"progress": ASKED, "message": f"Asking for {what} …", "hotdesk": {"state": "asked"}}
@@ -46,6 +53,17 @@ def granted(grant: Grant) -> Event:
 
 def started() -> Event:
     return {"progress": STARTED, "message": "The workspace's server is starting up …", "hotdesk": {"state": "started"}}
+
+
+def from_cluster(event: Event) -> Event:
+    """KubeSpawner's event of a pod that has its place: in plain words where the cluster's are not, and never back on the bar."""
+    told = dict(event)
+    if "progress" in event:
+        told["progress"] = max(GRANTED, int(event["progress"]))
+    raw = event.get("raw_event")
+    if raw:
+        told["message"] = f"{_PLAINLY.get(raw.get('reason'), '')} {raw['message']}".strip()
+    return told
 
 
 def out_of_touch(sentence: str) -> Event:

@@ -45,6 +45,20 @@ def test_waiting_tells_place_and_reason() -> None:
     assert progress.waiting(workload(position=None, sentence=""))["message"] == "Waiting."
 
 
+def of_kubespawner(reason: str, message: str, percent: int) -> progress.Event:
+    raw = {"reason": reason, "message": message}
+    return {"progress": percent, "raw_event": raw, "message": f"2026-11-22T00:17:00Z [Warning] {message}"}
+
+
+def test_what_the_cluster_says_of_a_placed_pod_is_in_plain_words_and_never_goes_back_on_the_bar() -> None:
+    mount = progress.from_cluster(of_kubespawner("FailedMount", "PVC is not bound", 30))
+    assert mount["message"] == "Its home or another volume is not there yet, and the cluster tries again: PVC is not bound"
+    assert mount["progress"] == progress.granted(Grant(node="node-1", environment={}, gpu_millis=0, simulated=False, tier=""))["progress"]
+    started = progress.from_cluster(of_kubespawner("Started", "Container started", 63))
+    assert (started["message"], started["progress"]) == ("Container started", 63)
+    assert progress.from_cluster({"message": "slow"}) == {"message": "slow"}
+
+
 ANSWER = Explanation(
     sentence="team-a has used its 4 GPUs.",
     starts_now=False,
