@@ -257,6 +257,23 @@ async def test_finished_work_goes_when_its_time_is_over_without_any_change() -> 
         await desks.until(lambda: not engine.snapshot().workloads)
 
 
+async def test_what_falls_due_while_a_plan_is_made_is_not_put_off_to_the_timer() -> None:
+    engine, clock = desks.fake_engine(), Clock()
+
+    def slow(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
+        clock.now = 1001.5
+        return decide(snapshot, policy, now)
+
+    one = await submitted(engine, "one", ttl_after_finish_s=1)
+    await engine.set_phase(one.id, Phase.SUCCEEDED, None, 1000.0)
+    loop = Loop(engine, Policy(), tick_s=3600.0, clock=clock, decide=slow)
+    await loop.run_pass()
+    assert engine.snapshot().workloads
+    assert loop._pause_s() < 1
+    await loop.run_pass()
+    assert not engine.snapshot().workloads
+
+
 async def test_why_something_waits_becomes_an_event_once_per_reason() -> None:
     engine = desks.fake_engine()
     told: list[Event] = []

@@ -87,6 +87,7 @@ class Loop:
         self._later: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._not_before: float | None = None
+        self._reviewed_at = float("-inf")
         self._verbs = Verbs(engine, clock=clock, announce=announce, wake=self.wake)
         self._breath_s = 0.0
         self._last: Cycle | None = None
@@ -182,7 +183,8 @@ class Loop:
         return max(0.01, min(self._tick_s, min(due, default=float("inf")) - self._clock()))
 
     def _deadline(self) -> float | None:
-        return self._deadlines.next(self._engine.snapshot(), self.policy, self._clock())
+        """Of what was not due yet when it was reviewed."""
+        return self._deadlines.next(self._engine.snapshot(), self.policy, self._reviewed_at)
 
     async def run_pass(self) -> None:
         """One cycle. A stale plan is thrown away whole and computed again."""
@@ -274,7 +276,7 @@ class Loop:
         """Lifecycle's decisions until there are none left."""
         self._not_before = None
         for _ in range(MAX_REVIEWS):
-            now = self._clock()
+            now = self._reviewed_at = self._clock()
             snapshot = self._engine.snapshot()
             due = []
             reviewed = lifecycle.review(self._stirring.of(snapshot), self.policy, now)
