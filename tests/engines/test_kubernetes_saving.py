@@ -22,20 +22,31 @@ Json = dict[str, Any]
 
 
 class Server:
-    """Takes what is written, but for `failures` of a name, as often as said there."""
+    """Takes what is written, but for `failures` of a name, as often as said there, with `answers`; `there`: uids of what can be read."""
 
     def __init__(self) -> None:
         self.turns = Turns()
         self.written: list[tuple[str, str]] = []
         self.posted: list[str] = []
         self.failures: dict[str, int] = {}
+        self.answers: dict[str, int] = {}
+        self.there: dict[str, str] = {}
+        self.seen: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
         self.tries = 0
 
     async def put(self, path: str, body: Json) -> Json:
         name = body["metadata"]["name"]
         self._may_fail(name)
         self.written.append((name, body["status"]["status"]))
+        self.meanwhile()
         return {"metadata": {"resourceVersion": str(int(body["metadata"]["resourceVersion"]) + 1)}}
+
+    async def get(self, path: str) -> Json:
+        name = path.rpartition("/")[2]
+        if name not in self.there:
+            raise ApiError(404, "NotFound", "it is gone")
+        return {"metadata": {"name": name, "uid": self.there[name], "resourceVersion": "7"}}
 
     async def create(self, path: str, body: Json) -> Json:
         self._may_fail(body["involvedObject"]["name"])
@@ -46,7 +57,7 @@ class Server:
         self.tries += 1
         if self.failures.get(name, 0):
             self.failures[name] -= 1
-            raise ApiError(500, "InternalError", "failed calling webhook")
+            raise ApiError(self.answers.get(name, 500), "", "no")
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -56,7 +67,10 @@ class Server:
 
 @asynccontextmanager
 async def saved(server: Server) -> AsyncIterator[Saving]:
-    one = Saving(server, note=lambda key, version: None, is_over=lambda: False)  # type: ignore[arg-type]  # only what it is asked
+    def see(item: Json) -> None:
+        server.seen.append(item["metadata"]["name"])
+
+    one = Saving(server, note=lambda key, version: None, see=see, is_over=lambda: False)  # type: ignore[arg-type]  # only what it is asked
     try:
         yield one
     finally:
@@ -115,6 +129,41 @@ async def test_a_status_that_cannot_be_written_now_holds_up_no_other_and_is_writ
         await server.until(lambda: len(server.written) == len(stubborn) + 1)
         assert server.written[0] == ("easy", "Running")
         assert not any(one.is_saving for one in stubborn)
+
+
+async def test_a_status_that_is_refused_is_tried_again_as_long_as_its_resource_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "REFUSED_PAUSE_S", 0.01)
+    server, refused, without_status, gone = Server(), *(entry(name, PodState.RUNNING) for name in ("refused", "without-status", "gone"))
+    server.failures = {"refused": 3, "without-status": 3, "gone": 1000}
+    server.answers = {"refused": 403, "without-status": 404, "gone": 404}
+    server.there = {"without-status": without_status.uid}
+    async with saved(server) as saver:
+        for one in (refused, without_status, gone):
+            saver.soon(one)
+        await server.until(lambda: {name for name, _ in server.written} == {"refused", "without-status"} and not gone.is_saving)
+    assert server.failures["gone"] == 999
+
+
+async def test_what_others_wrote_in_between_is_looked_at_and_overwritten() -> None:
+    server, one = Server(), entry("job", PodState.RUNNING)
+    server.failures, server.answers, server.there = {"job": 1}, {"job": 409}, {"job": one.uid}
+    async with saved(server) as saver:
+        saver.soon(one)
+        await server.until(lambda: bool(server.written))
+    assert server.seen == ["job"]
+
+
+async def test_what_others_wrote_after_it_before_it_was_answered_is_overwritten() -> None:
+    server, one = Server(), entry("job", PodState.RUNNING)
+
+    def by_a_hand() -> None:
+        one.version = max(one.version, 5)
+
+    server.meanwhile = by_a_hand
+    async with saved(server) as saver:
+        saver.soon(one)
+        await server.until(lambda: len(server.written) == 2 and not one.is_saving)
+    assert one.version == 6
 
 
 async def test_what_is_not_told_yet_is_written_at_the_end() -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from cluster.running import Cluster
 from engine_world import eventually, heard
+from hotdesk_api.errors import Unavailable
 from hotdesk_scheduler.core import lifecycle
-from hotdesk_scheduler.core.model import GpuRequest, Placement, PodState
+from hotdesk_scheduler.core.model import GpuRequest, Phase, Placement, PodState
 from hotdesk_scheduler.core.reasons import ReasonCode
-from hotdesk_scheduler.engines.kubernetes import tries
+from hotdesk_scheduler.engines.kubernetes import saving, tries
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
 from kube_world import Json, Kube
 from others import Others
@@ -53,9 +54,9 @@ async def a_broken_webhook(kube: Kube, *operations: str, resources: tuple[str, .
 
 
 @asynccontextmanager
-async def a_rule_against(kube: Kube, operation: str, resource: str = "pods") -> AsyncIterator[None]:
+async def a_rule_against(kube: Kube, operation: str, resource: str = "pods", group: str = "") -> AsyncIterator[None]:
     """Every such request is refused, for good."""
-    matches = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}]
+    matches = [{"apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": [resource]}]
     constraints = {"resourceRules": matches, "namespaceSelector": there(kube)}
     policy = {
         "matchConstraints": constraints,
@@ -196,3 +197,24 @@ async def test_an_eviction_that_the_cluster_refuses_is_said_once_and_tried_until
         await asyncio.sleep(1.5)
         assert len([change for change in changes if change.kind == "failed_verb"]) == 1
     await eventually(lambda: kube.find(workload_id) is None, "it being gone")
+
+
+async def test_a_status_that_was_refused_for_a_while_is_written_when_the_rule_is_lifted(
+    kube: Kube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "REFUSED_PAUSE_S", 0.3)
+    job = await kube.submit("job", gpu=GpuRequest(whole=1))
+    await kube.run(job)
+    await kube.status("job", lambda status: status["status"] == "Running")
+    async with a_rule_against(kube, "UPDATE", "workloads/status", "hotdesk.io"):
+        await until_refused(lambda: try_a_status(kube, "job"))
+        await kube.end(job)
+        await kube.until(job, PodState.SUCCEEDED)
+        with pytest.raises(Unavailable, match="did not take the change of job"):
+            await kube.engine.set_phase(job, Phase.SUCCEEDED, None, time.time())
+    await kube.status("job", lambda status: status["status"] == "Succeeded")
+
+
+async def try_a_status(kube: Kube, name: str) -> None:
+    path = kube.resource_path(name)
+    await kube.api.request("PUT", f"{path}/status", await kube.api.get(path), params={"dryRun": "All"})

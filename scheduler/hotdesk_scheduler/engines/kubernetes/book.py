@@ -16,6 +16,7 @@ from hotdesk_scheduler.core.model import HOLDING, Department, Kind, Node, Placem
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import devices
+from hotdesk_scheduler.engines.kubernetes.codec import NOTHING
 from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
 from hotdesk_scheduler.engines.kubernetes.observe import Seen
 from hotdesk_scheduler.engines.kubernetes.resources import Held
@@ -33,7 +34,7 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One workload: its resource (`version` as last written or read) and the core's value, which may be ahead of what is written.
+    """One workload: its resource (`version` as last written or read, `said` its status) and the core's value, which may be ahead of that.
 
     `members`: pods of others that it is made of, by index; `maker`: what would make them again, as kubectl names it.
     `broken`: which of the `errors` are of GPUs that broke. `told`: pods of a workspace whose ConfigMap lies ready for the hub's pod.
@@ -50,6 +51,7 @@ class Entry:
     told: set[int] = field(default_factory=set)
     hold: Reason | None = None
     written: object = None
+    said: int = NOTHING
     is_saving: bool = False
     is_claimed: bool = False
     members: dict[int, Member] = field(default_factory=dict)

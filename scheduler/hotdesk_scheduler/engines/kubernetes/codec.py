@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,14 @@ _TIMES = ("_at", "_since", "_deadline")
 _PLAIN_MAPS = frozenset({"environment", "labels", "annotations", "numbers"})
 _FRACTION = re.compile(r"\.[0-9]+")
 _CAPITAL = re.compile(r"[A-Z]")
+
+
+def fingerprint(value: Json | None) -> int:
+    """Equal for equal values, in this process."""
+    return hash(json.dumps(value or {}, sort_keys=True))
+
+
+NOTHING = fingerprint(None)
 
 
 def camel(name: str) -> str:

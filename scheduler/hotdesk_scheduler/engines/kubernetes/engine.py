@@ -34,7 +34,7 @@ from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
 from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, notes, objects, reserving
-from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
+from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.desired import Desired
 from hotdesk_scheduler.engines.kubernetes.events import Events
@@ -100,7 +100,7 @@ class KubernetesEngine:
             await objects.check_definitions(self._api)
             await self._take_lease()
             self._api.may_write = self._lease.holds
-            self._saving = Saving(self._api, note=self._note, is_over=self._is_over)
+            self._saving = Saving(self._api, note=self._note, see=self._see, is_over=self._is_over)
             self._reservations = Reservations(self._api, self._book, self.config.reserving, is_over=self._is_over)
             self._pods = Pods(
                 self._api, self._book, self._saving, shares=self._shares, reservations=self._reservations, is_over=self._is_over
@@ -185,6 +185,9 @@ class KubernetesEngine:
 
     def _note(self, key: Key, version: int) -> None:
         self._intake.workloads.note(key, version)
+
+    def _see(self, item: Json) -> None:
+        self._intake.workloads.put(item)
 
     def _added(self, workload: Workload) -> Mapping[str, str]:
         return self.pod_environment(workload)

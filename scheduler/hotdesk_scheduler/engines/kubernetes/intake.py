@@ -304,7 +304,7 @@ class Intake:
     def _add(self, asked: Asked) -> None:
         if asked.workload.id in self.book.entries:  # a copy, label and all
             asked = replace(asked, workload=replace(asked.workload, id=asked.uid))
-        entry = Entry(asked.namespace, asked.uid, asked.version, asked.workload, asked.spec)
+        entry = Entry(asked.namespace, asked.uid, asked.version, asked.workload, asked.spec, said=asked.said)
         entry.suspended = entry.workload.phase is Phase.SUSPENDED
         self.book.add(entry)
         for index, held in asked.grants.items():
@@ -318,10 +318,11 @@ class Intake:
             self._sightings.adopt(entry, self._pods_of(entry))
 
     def _mend_status(self, entry: Entry, asked: Asked) -> None:
-        """Written again where it was not readable, or says that the workload was not accepted."""
+        """Written again where it was not readable, says that the workload was not accepted, or was written by somebody else."""
         if asked.status_problem:
             log.warning("status.not_readable workload=%s error=%s", entry.workload.id, asked.status_problem)
-        if asked.status_problem or asked.is_refused:
+        by_others = asked.said != entry.said and not entry.saving.locked()  # what is being written is looked at when it is there
+        if asked.status_problem or asked.is_refused or by_others:
             entry.written = None
             self._saving.soon(entry)
 

@@ -103,6 +103,8 @@ class Pods:
             if reserved is None:
                 return False
             told = self._shares.told(entry, entry.pod(index), reserved)
+            if attempt:  # how the last one ended is counted nowhere else
+                await self._saving.until_written(entry)
             made = await tried.until_it_works(lambda: self._make(entry, index, told), gives_up=is_over)
             if made is None or not await self._tell(entry, index, made, told, tried=tried, is_over=is_over):
                 return False

@@ -28,7 +28,7 @@ from hotdesk_scheduler.core.model import (
     Workload,
 )
 from hotdesk_scheduler.core.reasons import Reason
-from hotdesk_scheduler.engines.kubernetes.codec import Json, camel, encode, members, time_in, time_out
+from hotdesk_scheduler.engines.kubernetes.codec import NOTHING, Json, camel, encode, fingerprint, members, time_in, time_out
 
 GROUP, VERSION = "hotdesk.io", "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -108,7 +108,7 @@ class Asked:
     """A Workload resource as it stands, read: what was asked for, and what became of it. `workload.pods` are as recorded.
 
     `status_problem`: why its status is not readable and left out. `is_refused`: the status says that it is not accepted. `finalizers` and
-    `labels` as they are; `is_packed`: has it `scheduling`.
+    `labels` as they are; `is_packed`: has it `scheduling`; `said`: what its status says, told apart from others.
     """
 
     namespace: str
@@ -125,6 +125,7 @@ class Asked:
     finalizers: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     is_packed: bool = True
+    said: int = NOTHING
 
 
 _scheduling = TypeAdapter(Scheduling)
@@ -240,6 +241,7 @@ def read_workload(item: Json, project: str, resolved: Workload | None = None) ->
         suspended=bool(item["spec"].get("suspended")),
         status_problem=problem,
         is_refused=any(one.get("type") == "Accepted" for one in (item.get("status") or {}).get("conditions") or []),
+        said=fingerprint(item.get("status")),
         **marks(item),
     )
 

@@ -17,6 +17,8 @@ from hotdesk_scheduler.core.model import PodState
 from hotdesk_scheduler.engines.kubernetes import resources, turns
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
 from hotdesk_scheduler.engines.kubernetes.book import Entry, Member
+from hotdesk_scheduler.engines.kubernetes.codec import fingerprint
+from hotdesk_scheduler.engines.kubernetes.tries import REFUSED_PAUSE_S
 from hotdesk_scheduler.engines.kubernetes.turns import MOST, Rank
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
@@ -28,11 +30,12 @@ STARTING_S = 5  # so long a start is not told: that it runs comes at once, and i
 
 
 class Saving:
-    """`note(key, version)` hears of versions written here; `is_over()` ends all trying."""
+    """`note(key, version)` hears of versions written here, `see(item)` of what others wrote; `is_over()` ends all trying."""
 
-    def __init__(self, api: Api, *, note: Callable[[Key, int], None], is_over: Callable[[], bool]) -> None:
+    def __init__(self, api: Api, *, note: Callable[[Key, int], None], see: Callable[[Json], None], is_over: Callable[[], bool]) -> None:
         self._api = api
         self._note = note
+        self._see = see
         self._is_over = is_over
         self._waiting: deque[tuple[float, Entry]] = deque()
         self._later: dict[Entry, asyncio.TimerHandle] = {}
@@ -66,7 +69,7 @@ class Saving:
         """`Unavailable` if the API server does not take it in time; it is then written later."""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._again_and_again(entry, Rank.POD)
+                await self._again_and_again(entry, Rank.ANSWER)
         except (TimeoutError, ApiError) as error:
             self.soon(entry)
             raise Unavailable(
@@ -75,11 +78,11 @@ class Saving:
             ) from error
 
     async def until_written(self, entry: Entry) -> None:
-        """However long that takes, because a pod waits for it; what the server refuses for good is logged and left."""
+        """However long that takes, because a pod waits for it; but not while the server refuses it: then it is written later."""
         try:
             await self._again_and_again(entry, Rank.POD)
-        except ApiError as error:
-            log.error("status.refused workload=%s error=%s", entry.workload.id, error)
+        except ApiError:
+            self.soon(entry)
 
     async def close(self, within_s: float = 5.0) -> None:
         """Let what is being written be written."""
@@ -100,16 +103,23 @@ class Saving:
             try:
                 await self._save(entry, Rank.STATUS, since)
             except ApiError as error:
-                if error.is_passing and not self._is_closing:
-                    pause_s = self._pauses.get(entry, FIRST_PAUSE_S)
-                    self._pauses[entry] = min(MOST_PAUSE_S, pause_s * 2)
-                    self._in(pause_s, entry)
+                if not error.is_passing:
+                    log.error("status.refused workload=%s error=%s", entry.workload.id, error)
+                if not self._is_closing:
+                    self._in(self._pause_s(entry, error), entry)
                     continue
-                log.error("status.refused workload=%s error=%s", entry.workload.id, error)
             except Exception:  # the others' are written all the same
                 log.exception("status.not_written workload=%s", entry.workload.id)
             entry.is_saving = False
             self._pauses.pop(entry, None)
+
+    def _pause_s(self, entry: Entry, error: ApiError) -> float:
+        """A rule that refuses it may be lifted."""
+        if not error.is_passing:
+            return REFUSED_PAUSE_S
+        pause_s = self._pauses.get(entry, FIRST_PAUSE_S)
+        self._pauses[entry] = min(MOST_PAUSE_S, pause_s * 2)
+        return pause_s
 
     async def _again_and_again(self, entry: Entry, rank: Rank) -> None:
         pause_s = FIRST_PAUSE_S
@@ -160,18 +170,22 @@ class Saving:
             try:
                 answer = await self._api.put(f"{path}/status", _body(entry, status))
             except ApiError as error:
-                if error.status == 404:
-                    return False
-                if error.status != 409:
+                if error.status not in (404, 409):
                     raise
                 there = await self._look(path)
                 if there is None or there["metadata"]["uid"] != entry.uid:
                     return False
+                if error.status == 404:  # it has no status now: a hand was at the definitions
+                    raise
                 entry.version = int(there["metadata"]["resourceVersion"])
+                self._see(there)
                 continue
-            entry.version = int(answer["metadata"]["resourceVersion"])
-            self._note(entry.key, entry.version)
-            return True
+            version = int(answer["metadata"]["resourceVersion"])
+            entry.said = fingerprint(answer.get("status"))
+            self._note(entry.key, version)
+            if version >= entry.version:  # else somebody wrote after it, and may have written the status
+                entry.version = version
+                return True
 
     async def _look(self, path: str) -> Json | None:
         try:

@@ -1,7 +1,7 @@
 """Whose turn it is to ask the API server: a flood of starts is not held up by what only tells of it.
 
-Submissions and pods do not wait for each other, nor for anything else. Statuses and events have a trickle of turns meanwhile (one that
-comes alone goes at once), and all the room there is when it is calm: nothing more urgent under way, and no news of pods for a moment.
+Submissions, answers and pods do not wait for each other, nor for anything else. Statuses and events have a trickle of turns meanwhile
+(one that comes alone goes at once), and all the room there is when it is calm: nothing more urgent under way, no news of pods for a moment.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from enum import IntEnum
 
 
 class Rank(IntEnum):
-    """Who goes first."""
+    """Who goes first. ANSWER: a status that somebody waits for, a person or the loop."""
 
     SUBMISSION = 0
-    POD = 1
-    STATUS = 2
-    EVENT = 3
+    ANSWER = 1
+    POD = 2
+    STATUS = 3
+    EVENT = 4
 
 
-MOST = {Rank.SUBMISSION: 32, Rank.POD: 24, Rank.STATUS: 4, Rank.EVENT: 1}
+MOST = {Rank.SUBMISSION: 32, Rank.ANSWER: 8, Rank.POD: 24, Rank.STATUS: 4, Rank.EVENT: 1}
 TRICKLE_S = {Rank.STATUS: 0.25, Rank.EVENT: 1.0}  # from one turn to the next one while it is not calm
 CALM_S = 1.0
 PATIENCE_S = 60.0  # who waited for so long does not wait for calm
