@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from engine_world import eventually, heard
+from hotdesk_api.errors import Conflict
 from hotdesk_scheduler.core.model import GpuRequest, Placement, PodState
 from hotdesk_scheduler.core.reasons import ReasonCode
+from hotdesk_scheduler.engines.kubernetes import objects, resources
+from hotdesk_scheduler.engines.kubernetes.api import ApiError
 from kube_world import Kube
 
 
@@ -144,6 +149,50 @@ async def test_a_program_is_found_by_its_pod_and_goes_with_its_workload(kube: Ku
     assert pod["spec"]["containers"][0]["command"] == ["python3", "-u", "/hotdesk/program/program"]
     kept = await kube.api.get(f"/api/v1/namespaces/{kube.namespace}-team-a/configmaps/job-program")
     assert kept["data"] == {"program": "print('hello')"}
+
+
+async def test_a_program_never_takes_the_place_of_somebody_elses_config_map(kube: Kube) -> None:
+    changes = await heard(kube.engine)
+    space = f"/api/v1/namespaces/{kube.namespace}-team-a/configmaps"
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "job-program"}, "data": {"mine": "precious"}}
+    await kube.api.create(space, theirs)
+    with pytest.raises(Conflict, match=r"a ConfigMap that is not Hotdesk's: job-program in test-.*-team-a\.") as refused:
+        await kube.submit("job", program="print('hello')")
+    assert refused.value.next_step == "Choose another name for the workload, or move that ConfigMap away."
+    assert (await kube.api.get(f"{space}/job-program"))["data"] == {"mine": "precious"}
+    with pytest.raises(ApiError, match="404"):
+        await kube.api.get(kube.resource_path("job"))
+    assert changes == []
+    await kube.api.delete(f"{space}/job-program")
+    await kube.submit("job", program="print('hello')")
+
+
+async def test_a_program_that_is_refused_when_its_workload_is_there_takes_it_along(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody was quicker with that name."""
+    space = f"/api/v1/namespaces/{kube.namespace}-team-a/configmaps"
+    check = objects.check_program_place
+
+    async def checked(*asked: Any) -> None:
+        await check(*asked)
+        await kube.api.create(space, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "job-program"}, "data": {"a": "b"}})
+
+    monkeypatch.setattr(objects, "check_program_place", checked)
+    with pytest.raises(Conflict, match="not Hotdesk's"):
+        await kube.submit("job", program="print('hello')")
+    assert (await kube.api.get(f"{space}/job-program"))["data"] == {"a": "b"}
+    with pytest.raises(ApiError, match="404"):
+        await kube.api.get(kube.resource_path("job"))
+    await eventually(lambda: kube.find("id-job") is None, "it being forgotten")
+
+
+async def test_the_program_of_an_earlier_workload_gives_way_to_that_of_the_next_one(kube: Kube) -> None:
+    """The cluster takes away what belonged to a workload in its own time."""
+    space = f"/api/v1/namespaces/{kube.namespace}-team-a/configmaps"
+    first = {"apiVersion": resources.API_VERSION, "kind": "Workload", "name": "job", "uid": "00000000-0000-4000-8000-000000000000"}
+    meta = {"name": "job-program", "labels": resources.MANAGED, "ownerReferences": [first]}
+    await kube.api.create(space, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"program": "1"}})
+    await kube.submit("job", program="print('hello')")
+    assert (await kube.api.get(f"{space}/job-program"))["data"] == {"program": "print('hello')"}
 
 
 async def _service_account(kube: Kube) -> None:

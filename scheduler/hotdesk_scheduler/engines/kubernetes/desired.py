@@ -87,6 +87,7 @@ class Desired:
         with objects.told():
             if spec.volume_claims:
                 workload = replace(workload, volumes=await volumes.tied(self._api, namespace, spec.volume_claims))
+            await objects.check_program_place(self._api, workload, spec, namespace)
             try:
                 async with self._api.turns.take(Rank.SUBMISSION):
                     item = await self._create(workload, spec, namespace)
@@ -97,8 +98,19 @@ class Desired:
                 if resources.id_of(there) != workload.id:
                     raise _name_taken(workload) from error
                 item = there
-            await objects.put_program(self._api, workload, spec, item)
+            await self._put_program(workload, spec, item)
         self._intake.submitted(item, workload, spec)
+
+    async def _put_program(self, workload: Workload, spec: WorkloadSpec, item: Json) -> None:
+        """Refused for good, it takes the workload along: what could not be submitted may not be there."""
+        try:
+            await objects.put_program(self._api, workload, spec, item)
+        except (ApiError, Conflict) as error:
+            if isinstance(error, Conflict) or not error.is_passing:
+                meta = item["metadata"]
+                await objects.withdraw_workload(self._api, meta["namespace"], meta["name"], meta["uid"])
+                self._intake.workloads.remove((meta["namespace"], meta["name"]))
+            raise
 
     async def _create(self, workload: Workload, spec: WorkloadSpec, namespace: str) -> Json:
         """Its project's namespace is made again if somebody deleted it."""

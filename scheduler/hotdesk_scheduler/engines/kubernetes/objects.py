@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from hotdesk_api.errors import Invalid, TooLarge, Unavailable
+from hotdesk_api.errors import Conflict, Invalid, TooLarge, Unavailable
 from hotdesk_api.models import WorkloadSpec
 
 from hotdesk_scheduler.core.model import Workload
@@ -15,6 +15,7 @@ from hotdesk_scheduler.engines.kubernetes.codec import Json
 from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER, MANAGED, PROJECT_LABEL
 
 MAX_PROGRAM_BYTES = 900 * 1024  # a ConfigMap has 1 MiB with everything
+TRIES = 3
 
 
 @contextlib.contextmanager
@@ -101,7 +102,7 @@ def _kept(there: Json, body: Json) -> Json:
 
 
 async def put_program(api: Api, workload: Workload, spec: WorkloadSpec, item: Json) -> None:
-    """The source of a job, where its pods find it; it goes with the workload."""
+    """The source of a job, where its pods find it; it goes with the workload. Raises Conflict as `check_program_place` does."""
     if spec.program is None:
         return
     meta = item["metadata"]
@@ -109,7 +110,7 @@ async def put_program(api: Api, workload: Workload, spec: WorkloadSpec, item: Js
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": f"{workload.name}-program",
+            "name": _program_name(workload),
             "namespace": meta["namespace"],
             "labels": dict(MANAGED),
             "ownerReferences": [manifests.owner(workload, meta["uid"])],
@@ -118,13 +119,56 @@ async def put_program(api: Api, workload: Workload, spec: WorkloadSpec, item: Js
         "data": {"program": spec.program},
     }
     path = f"/api/v1/namespaces/{meta['namespace']}/configmaps"
+    for left in reversed(range(TRIES)):
+        try:
+            await api.create(path, body)
+            return
+        except ApiError as error:
+            if error.reason != "AlreadyExists" or not left:
+                raise
+        await _make_way(api, workload, meta["namespace"])
+
+
+async def check_program_place(api: Api, workload: Workload, spec: WorkloadSpec, namespace: str) -> None:
+    """Conflict if somebody else's ConfigMap has the name that its program needs."""
+    if spec.program is not None:
+        await _program_of_ours(api, workload, namespace)
+
+
+async def _make_way(api: Api, workload: Workload, namespace: str) -> None:
+    meta = await _program_of_ours(api, workload, namespace)
+    if meta is None:
+        return
     try:
-        await api.create(path, body)
+        await api.delete(f"/api/v1/namespaces/{namespace}/configmaps/{meta['name']}", {"preconditions": {"uid": meta["uid"]}})
     except ApiError as error:
-        if error.reason != "AlreadyExists":
+        if error.status != 409:  # another one of that name by now
             raise
-        await api.delete(f"{path}/{workload.name}-program")  # of an earlier workload of that name
-        await api.create(path, body)
+
+
+async def _program_of_ours(api: Api, workload: Workload, namespace: str) -> Json | None:
+    """Metadata of the one that is there already: of this workload, or of an earlier one of its name."""
+    try:
+        there = await api.get(f"/api/v1/namespaces/{namespace}/configmaps/{_program_name(workload)}")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
+    meta: Json = there["metadata"]
+    owners = {(one["apiVersion"], one["kind"], one["name"]) for one in meta.get("ownerReferences") or []}
+    is_managed = MANAGED.items() <= (meta.get("labels") or {}).items()
+    if not is_managed or owners != {(resources.API_VERSION, "Workload", workload.name)}:
+        raise Conflict(
+            f"The program of {workload.name} would need the name of a ConfigMap that is not Hotdesk's: {meta['name']} in {namespace}.",
+            field="name",
+            value=workload.name,
+            next_step="Choose another name for the workload, or move that ConfigMap away.",
+        )
+    return meta
+
+
+def _program_name(workload: Workload) -> str:
+    return f"{workload.name}-program"
 
 
 def check_program(spec: WorkloadSpec) -> None:
@@ -156,6 +200,17 @@ async def remove_workload(api: Api, namespace: str, name: str, uid: str) -> None
             raise
         if not await _let_go(api, path, uid):
             return
+    await _delete(api, path, uid)
+
+
+async def withdraw_workload(api: Api, namespace: str, name: str, uid: str) -> None:
+    """One that somebody may have seen already. Deleted first: who sees it without its finalizer, and not leaving, puts that back."""
+    await _delete(api, resources.path("Workload", namespace, name), uid)
+    await remove_workload(api, namespace, name, uid)
+
+
+async def _delete(api: Api, path: str, uid: str) -> None:
+    """Its children in the background."""
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": {"uid": uid}}
     try:
         await api.delete(path, options)
