@@ -43,7 +43,8 @@ def _error(status: int, text: str) -> HotdeskError:
 def _unreachable(url: str, error: Exception) -> Unavailable:
     return Unavailable(
         f"The scheduler at {url} cannot be reached ({type(error).__name__}: {error}).",
-        next_step="Is Hotdesk running? On this machine `make up` starts it; elsewhere `hotdesk login --url … --token …` says where it is.",
+        next_step="Is Hotdesk running? On one machine `make up` starts it, on a cluster another scheduler takes over within half a minute; "
+        "`hotdesk login --url … --token …` says where else it is.",
     )
 
 

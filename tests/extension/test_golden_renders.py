@@ -302,3 +302,8 @@ def test_columns_are_those_of_the_documentation() -> None:
     assert head == "NAME STATUS AGE NODE IMAGE TYPE PROJECT USER GPUs CREATED BY CLI SERVICE URL(S)"
     wide = " ".join(plain.body(VIEWS["list-wide"]).split("\n")[0].split())
     assert "GPUs Allocated (Requested) PODs Running (Pending)" in wide
+
+
+def test_where_there_is_no_list_of_images_it_says_so_instead_of_showing_an_empty_table() -> None:
+    shown = plain.whole(cluster.image_list(()))
+    assert "any image that its nodes can pull will do" in shown

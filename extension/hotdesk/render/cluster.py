@@ -201,7 +201,9 @@ def top_node(nodes: Sequence[NodeOut], *, details: bool) -> View:
 
 
 def image_list(images: Sequence[ImageOut]) -> View:
-    return View((Table(("IMAGE", "DESCRIPTION"), tuple((Cell(image.name, "strong"), Cell(image.description)) for image in images)),))
+    rows = tuple((Cell(image.name, "strong"), Cell(image.description)) for image in images)
+    none = (Cell("This cluster keeps no list: any image that its nodes can pull will do, by its full name (-i).", "dim"),)
+    return View((Table(("IMAGE", "DESCRIPTION"), rows),), footer=() if rows else none)
 
 
 def _ours(scopes: Sequence[str]) -> Sequence[str]:
