@@ -28,7 +28,19 @@ from hotdesk_scheduler.core.model import (
     Workload,
 )
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
-from hotdesk_scheduler.engines.kubernetes import check, codec, crds, devices, manifests, nodes, observe, progress, quantity, resources
+from hotdesk_scheduler.engines.kubernetes import (
+    check,
+    codec,
+    crds,
+    devices,
+    manifests,
+    namespaces,
+    nodes,
+    observe,
+    progress,
+    quantity,
+    resources,
+)
 from hotdesk_scheduler.engines.kubernetes.observe import Life
 from hotdesk_scheduler.engines.kubernetes.resources import Held
 from hypothesis import given
@@ -324,3 +336,24 @@ def test_who_has_no_gpu_is_shown_none_whatever_the_image_says(place: Placement, 
     made = manifests.pod_object(job, spec, pod, uid="u", namespace="ns", variables=manifests.identity(job, pod))
     found = {one["name"]: one["value"] for one in made["spec"]["containers"][0]["env"]}
     assert found.get("NVIDIA_VISIBLE_DEVICES") == told
+
+
+@pytest.mark.parametrize(
+    ("namespace", "is_named", "says"),
+    [
+        ("hotdesk-reservations", False, "is for the pods that set GPUs aside for sharing"),
+        ("hotdesk-reservations", True, "is for the pods that set GPUs aside for sharing"),
+        ("hotdesk-system", False, "is where Hotdesk itself is installed"),
+        ("hotdesk-system", True, ""),
+        ("kube-system", True, "is Kubernetes' own"),
+        ("kube-public", False, "is Kubernetes' own"),
+        ("default", True, "is Kubernetes' own"),
+        ("hotdesk-team-a", False, ""),
+        ("kubeflow", True, ""),
+    ],
+)
+def test_no_project_lives_where_gpus_are_set_aside_or_kubernetes_itself_does_nor_by_accident_where_hotdesk_does(
+    namespace: str, is_named: bool, says: str
+) -> None:
+    found = namespaces.why_not(namespace, own="hotdesk-system", reservations="hotdesk-reservations", is_named=is_named)
+    assert (says in found) if says else found == ""

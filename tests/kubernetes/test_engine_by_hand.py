@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from engine_world import NODE, eventually
-from hotdesk_api.errors import Conflict
+from hotdesk_api.errors import Conflict, Invalid
 from hotdesk_scheduler.core.model import Department, GpuRequest, Phase, Placement, PodState, Project, Quota
 from hotdesk_scheduler.engines.kubernetes import manifests, resources
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
@@ -229,6 +229,25 @@ async def test_projects_say_whether_they_can_be_what_they_say(kube: Kube) -> Non
     await kube.engine.delete_project("team-a")
     await seen(kube, path("squatter"), accepted_is("True"))
     assert "Accepted" in kube.cluster.kubectl("get", "projects", "-n", own).splitlines()[0].title()
+
+
+async def test_a_project_in_the_namespace_of_the_reservations_or_of_kubernetes_is_refused_and_one_in_the_hubs_is_not(kube: Kube) -> None:
+    """Whoever may write pods beside those that set GPUs aside could forge them, and none of his own would be seen."""
+    own = kube.namespace
+    with pytest.raises(Invalid, match="is for the pods that set GPUs aside for sharing") as refused:
+        await kube.engine.put_project(Project("reservations"))
+    assert refused.value.next_step == "Choose another name."
+    asked = {"forger": f"{own}-reservations", "system": "kube-system", "leases": "kube-node-lease", "anybody": "default", "homes": own}
+    items = [project("reservations"), *(project(name, namespace=namespace) for name, namespace in asked.items())]
+    kube.cluster.apply(*items, namespace=own)
+    for name in ("reservations", *asked):
+        path = resources.path("Project", own, name)
+        message = accepted(await seen(kube, path, accepted_is("True" if name == "homes" else "False")))[1]
+        assert ("Delete this project, and make it with another name or spec.namespace." in message) is (name != "homes")
+    assert {one.name for one in kube.engine.snapshot().projects} == {"team-a", "homes"}
+    await kube.restart()
+    assert {one.name for one in kube.engine.snapshot().projects} == {"team-a", "homes"}
+    await kube.engine.put_project(Project("homes", gpu=Quota(quota=1000)))
 
 
 async def test_a_project_keeps_the_namespace_it_was_made_with_and_takes_no_others(kube: Kube) -> None:

@@ -38,6 +38,9 @@ class Desired:
         if self._book.projects.get(project.name) == project:
             return
         namespace = self._intake.namespace_of(project.name)
+        named = namespace if namespace != self._prefix + project.name else None
+        if problem := self._intake.why_not(namespace, is_named=named is not None):
+            raise Invalid(problem, field="name", value=project.name, next_step="Choose another name.")
         if (owner := self._intake.owner_of(namespace)) not in (None, project.name):
             raise Conflict(
                 f"The namespace {namespace} is project {owner}'s already.",
@@ -47,7 +50,6 @@ class Desired:
             )
         with objects.told():
             await objects.add_project_namespace(self._api, namespace, project.name)
-            named = namespace if namespace != self._prefix + project.name else None
             item = await objects.put(self._api, resources.project_object(project, self._namespace, named))
         self._intake.projects.put(item)
 

@@ -14,7 +14,7 @@ from hotdesk_scheduler.core.model import HOLDING, Department, Node, Phase, Proje
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import acceptance, check, objects, reservation, resources
+from hotdesk_scheduler.engines.kubernetes import acceptance, check, namespaces, objects, reservation, resources
 from hotdesk_scheduler.engines.kubernetes.acceptance import Acceptance
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
@@ -119,17 +119,26 @@ class Intake:
         known = self.projects.items.get((self._namespace, project))
         return known[1] if known else self._prefix + project
 
+    def why_not(self, namespace: str, *, is_named: bool) -> str:
+        own, reservations = self._namespace, self._reservations.terms.namespace
+        return namespaces.why_not(namespace, own=own, reservations=reservations, is_named=is_named)
+
     # projects, departments
 
     def _read_project(self, item: Json) -> tuple[Project, str] | None:
         name = item["metadata"]["name"]
         self._teams[name] = item
         try:
-            project, namespace = resources.read_project(item)
+            project, named = resources.read_project(item)
+            namespace = named or self._prefix + project.name
+            problem = self.why_not(namespace, is_named=named is not None)
+            problem = problem and f"{problem} Delete this project, and make it with another name or spec.namespace."
         except Exception as error:  # a person's hand may have written anything
-            self._acceptance.say("Project", item, acceptance.sentence(error, "Project", item))
+            problem = acceptance.sentence(error, "Project", item)
+        if problem:
+            self._acceptance.say("Project", item, problem)
             return self.projects.items.get((self._namespace, name))
-        return project, namespace or self._prefix + project.name
+        return project, namespace
 
     def _read_department(self, item: Json) -> Department | None:
         try:
