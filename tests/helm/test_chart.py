@@ -12,9 +12,10 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # ships no types
 from cluster.running import Cluster
 from helm_chart import CHART, ELSEWHERE, LEAST, MATRIX, PLACED, ROUTE, ChartError, Json, helm, only, render, why_no_helm
+from hotdesk_api.units import NAME_MAX, NAME_PATTERN, parse_quota
 from hotdesk_api.version import VERSION
 from hotdesk_scheduler.engines.kubernetes.resources import PROJECT_LABEL
-from hotdesk_scheduler.settings import Settings, variable_of
+from hotdesk_scheduler.settings import Settings, parse_seed_projects, variable_of
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
 
@@ -88,13 +89,39 @@ def test_older_kubernetes_is_refused() -> None:
         ({**LEAST, "replica": 2}, "'replica' not allowed"),
         ({**LEAST, "replicas": 0}, "minimum: got 0, want 1"),
         ({"hub": {"apiUrl": "hub:8081"}}, "does not match pattern"),
-        ({**LEAST, "settings": {"GRACE": "60"}}, "does not match pattern"),
+        ({**LEAST, "settings": {"GRACE": "60"}}, "value must be one of 'HOTDESK_STATE'"),
+        ({**LEAST, "settings": {"HOTDESK_NOPE": "x"}}, "value must be one of 'HOTDESK_STATE'"),
+        ({**LEAST, "seedProjects": {"Team_A": 4}}, "does not match pattern"),
+        ({**LEAST, "seedProjects": {"team-" + "a" * 59: 4}}, "maxLength"),
+        ({**LEAST, "seedProjects": {"reservations": 4}}, "seedProjects.reservations would have the namespace hotdesk-reservations"),
+        ({**LEAST, "seedProjects": {"gpus": 4}, "reservations": {"namespace": "hotdesk-gpus"}}, "which is not for projects"),
+        ({**LEAST, "seedProjects": {"system": 4}, "projectPrefix": "kube-"}, "which is not for projects"),
+        ({**LEAST, "seedProjects": {"desk": 4}, "projectPrefix": "hot"}, "which is not for projects"),
         ({**LEAST, "httpRoute": {"enabled": True}}, "minItems"),
     ],
 )
 def test_values_that_cannot_work_are_refused_with_the_reason(values: Json, says: str) -> None:
     with pytest.raises(ChartError, match=says):
         render(values)
+
+
+def test_settings_are_those_the_scheduler_knows() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    known = [variable_of(item.name) for item in fields(Settings)]
+    assert schema["settings"]["propertyNames"]["enum"] == [name for name in known if name.startswith("HOTDESK_")]
+    assert schema["seedProjects"]["propertyNames"] == {"pattern": NAME_PATTERN, "maxLength": NAME_MAX}
+
+
+@pytest.mark.parametrize("quota", [4, 0, -1, 2.5, 0.1, 0.333, "4", "0.125", "-1", "unlimited", "none", 1_000_000])
+def test_quotas_of_the_first_projects_are_taken_as_numbers_and_as_text(quota: str | float) -> None:
+    given = _variables(render({**LEAST, "seedProjects": {"team-a": quota}}), "scheduler")["HOTDESK_SEED_PROJECTS"]["value"]
+    assert parse_seed_projects(given) == [("team-a", parse_quota(str(quota)))]
+
+
+@pytest.mark.parametrize("quota", [-4, -0.5, 1_000_001, "-4", "four", "4 GPUs", "1.2345", "nan", "4,team-b=2"])
+def test_quotas_of_the_first_projects_that_the_scheduler_would_refuse_or_misread_are_refused(quota: str | float) -> None:
+    with pytest.raises(ChartError, match=r"seedProjects/team-a"):
+        render({**LEAST, "seedProjects": {"team-a": quota}})
 
 
 def test_every_value_is_described() -> None:
