@@ -44,8 +44,8 @@ async def make_pod(kube: Kube, grant: PodGrant) -> str:
     return f"{path}/jupyter-alice"
 
 
-def foreign(kube: Kube) -> Resources:
-    return next(node.foreign for node in kube.engine.snapshot().nodes if node.name == PLACE.node)
+def foreign(kube: Kube, node: str = PLACE.node) -> Resources:
+    return next(one.foreign for one in kube.engine.snapshot().nodes if one.name == node)
 
 
 async def test_its_pod_counts_once_as_long_as_the_workspace_holds_the_place_and_as_foreign_afterwards(kube: Kube) -> None:
@@ -136,3 +136,26 @@ async def test_labels_taken_off_or_changed_by_hand_do_not_make_its_pod_another_o
         await kube.restart()
         assert foreign(kube).gpu_millis == 0
         assert kube.engine._book.pod_of(workload_id, kube.pod(workload_id)) == "jupyter-alice"
+
+
+async def test_what_pods_with_a_workspaces_labels_or_variable_use_beyond_its_room_is_subtracted_as_others(kube: Kube) -> None:
+    workload_id, grant = await granted(kube)
+    path = await make_pod(kube, grant)
+    variables = [{"name": "JOB_UUID", "value": workload_id}]
+    bodies: list[tuple[str, int, dict[str, str], dict[str, str]]] = [
+        ("copy", 4, grant.labels, {"schedulerName": "hotdesk", "nodeName": PLACE.node}),
+        ("bare", 3, {}, {"schedulerName": "hotdesk", "nodeName": PLACE.node}),
+        ("elsewhere", 4, grant.labels, {"nodeName": "dgx1-2"}),
+    ]
+    for name, gpus, labels, spec in bodies:
+        container = {"name": "notebook", "image": "x", "env": variables, "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+        meta = {"name": name, "labels": labels}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**spec, "containers": [container]}}
+        await kube.api.create(path.rpartition("/")[0], pod)
+        await eventually(lambda name=name: (grant.namespace, name) in kube.engine._book.pods, "the pod being seen")  # type: ignore[misc]  # a default is no type
+    for _ in range(2):
+        assert (foreign(kube).gpu_millis, foreign(kube, "dgx1-2").gpu_millis) == (7000, 4000)
+        await kube.restart()
+    await kube.engine.report_pod(workload_id, 0, PodState.RUNNING, 1.0)
+    await kube.engine.report_pod(workload_id, 0, PodState.STOPPED, 2.0)
+    assert foreign(kube).gpu_millis == 9000

@@ -249,24 +249,45 @@ class Book:
         self.nodes[node.name] = replace(node, foreign=self._foreign(node.name))
 
     def _foreign(self, node: str) -> Resources:
-        uses = [self._foreign_use(seen) for key in self._pods_on.get(node, ()) if (seen := self.pods[key]).holds]
-        return Resources(*(sum(getattr(one, name) for one in uses) for name in ("gpu_millis", "cpu_millis", "memory_mib")))
+        """What pods there use beyond what the core sees as taken. Pods that say to be the same one, as copies do, share its room."""
+        uses: dict[tuple[str, int] | None, list[Resources]] = {}
+        for key in self._pods_on.get(node, ()):
+            if (seen := self.pods[key]).holds:
+                uses.setdefault(self._whose(seen), []).append(self._use(seen))
+        rooms = {whose: self._room(whose, node) for whose in uses}
 
-    def _foreign_use(self, seen: Seen) -> Resources:
+        def beyond(name: str) -> int:
+            return sum(max(0, sum(getattr(one, name) for one in used) - getattr(rooms[whose], name)) for whose, used in uses.items())
+
+        return Resources(beyond("gpu_millis"), beyond("cpu_millis"), beyond("memory_mib"))
+
+    def _use(self, seen: Seen) -> Resources:
         """Of a reservation pod the GPU is the core's as long as somebody shares it, and everybody else's loss until it is gone."""
         if seen.reservation and self.sharers.get((seen.node or "", seen.reservation.group)):
             return replace(seen.uses, gpu_millis=0)
-        return Resources() if self._is_counted(seen) else seen.uses
+        return seen.uses
 
-    def _is_counted(self, seen: Seen) -> bool:
-        """Whether the core sees its room as taken by the workload it belongs to."""
+    def _whose(self, seen: Seen) -> tuple[str, int] | None:
+        """The pod of a workload that it says to be: id and index."""
         if seen.workload_id is None:
             known = self.member(seen.uid)
-            return known is not None and any(pod.index == known[1] and pod.state in HOLDING for pod in known[0].workload.pods)
-        entry = self.entries.get(seen.workload_id)
-        if entry is None:
-            return False
-        return any(pod.index == seen.index and pod.attempt == seen.attempt and pod.state in HOLDING for pod in entry.workload.pods)
+            return (known[0].workload.id, known[1]) if known else None
+        pod = self._pod(seen.workload_id, seen.index)
+        return (seen.workload_id, seen.index) if pod is not None and pod.attempt == seen.attempt else None
+
+    def _room(self, whose: tuple[str, int] | None, node: str) -> Resources:
+        """What the core sees as taken there by a pod of a workload. Shared GPUs are their reservation pods'."""
+        pod = self._pod(*whose) if whose else None
+        if pod is None or pod.state not in HOLDING or pod.placement is None or pod.placement.node != node:
+            return Resources()
+        return Resources(pod.placement.whole * 1000, pod.request.cpu_millis, pod.request.memory_mib)
+
+    def _pod(self, workload_id: str, index: int) -> Pod | None:
+        entry = self.entries.get(workload_id)
+        try:
+            return entry.pod(index) if entry else None
+        except NotFound:
+            return None
 
     def pod_of(self, workload_id: str, pod: Pod) -> str:
         """Name of the Pod object that is marked as this attempt; empty if none is there."""
