@@ -19,7 +19,7 @@ from hotdesk_scheduler.engines.kubernetes import saving, tries
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
 from kube_world import Json, Kube
 from others import Others
-from shares_world import shares_world, start
+from shares_world import foreign, nothing_is_left, reservations, shares_world, start, told, until
 
 RULES = "/apis/admissionregistration.k8s.io/v1"
 HERE = Placement("dgx1-1", whole=1)
@@ -218,3 +218,18 @@ async def test_a_status_that_was_refused_for_a_while_is_written_when_the_rule_is
 async def try_a_status(kube: Kube, name: str) -> None:
     path = kube.resource_path(name)
     await kube.api.request("PUT", f"{path}/status", await kube.api.get(path), params={"dryRun": "All"})
+
+
+async def test_a_shared_gpu_whose_release_is_refused_is_given_back_when_it_is_allowed(cluster: Cluster, tmp_path: Path) -> None:
+    async with shares_world(cluster, tmp_path) as kube:
+        workload_id = await start(kube, "half", "g0")
+        await kube.until(workload_id, PodState.RUNNING)
+        (pod,) = await reservations(kube)
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+        async with a_rule_against(kube, "DELETE", "*"):
+            await until_refused(lambda: try_to_delete(kube, path))
+            await kube.end(workload_id)
+            await kube.until(workload_id, PodState.SUCCEEDED)
+            await asyncio.sleep(2)
+            assert (len(await reservations(kube)), len(await told(kube)), foreign(kube).gpu_millis) == (1, 1, 1000)
+        await until(kube, lambda: nothing_is_left(kube), "everything being gone")

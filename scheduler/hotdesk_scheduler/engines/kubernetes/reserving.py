@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from hotdesk_scheduler.core.model import Kind, Placement, Pod, PodState
-from hotdesk_scheduler.engines.kubernetes import manifests, objects, reservation
+from hotdesk_scheduler.core.model import HOLDING, Kind, Placement, Pod, PodState
+from hotdesk_scheduler.engines.kubernetes import manifests, objects, reservation, tries
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
@@ -54,6 +54,7 @@ class Reservations:
         self._has_namespace = False
         self._due: set[Key] = set()
         self._removing: set[str] = set()
+        self._refused: set[str] = set()
         self._waiting: dict[Key, set[asyncio.Event]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         book.left = self._left
@@ -185,12 +186,26 @@ class Reservations:
         await self._api.delete(path, {"preconditions": {"uid": meta["uid"]}})
 
     async def _untell(self, entry: Entry, pod: Pod) -> None:
+        """However long it is refused, unless the same attempt is told again."""
         name = manifests.config_map_name(entry.workload, entry.uid, pod)
-        try:
-            path = f"/api/v1/namespaces/{entry.namespace}/configmaps/{name}"
-            await until_it_works(lambda: self._api.delete(path), gives_up=self._is_over)
-        except ApiError as error:
-            log.error("configmap.not_deleted name=%s/%s error=%s", entry.namespace, name, error)
+        path = f"/api/v1/namespaces/{entry.namespace}/configmaps/{name}"
+
+        def is_over() -> bool:
+            now = self._as_it_is(entry, pod)
+            return self._is_over() or (now is not None and now.state in HOLDING and self._book.is_reserved(now.placement))
+
+        while not is_over():
+            try:
+                await until_it_works(lambda: self._api.delete(path), gives_up=is_over)
+                return
+            except ApiError as error:
+                log.error("configmap.not_deleted name=%s/%s error=%s", entry.namespace, name, error)
+            await asyncio.sleep(tries.REFUSED_PAUSE_S)
+
+    def _as_it_is(self, entry: Entry, pod: Pod) -> Pod | None:
+        """None if that attempt is over, or its workload gone."""
+        pods = entry.workload.pods if self._book.entries.get(entry.workload.id) is entry else ()
+        return next((one for one in pods if (one.index, one.attempt) == (pod.index, pod.attempt)), None)
 
     # letting go
 
@@ -245,6 +260,20 @@ class Reservations:
             self._removing.discard(seen.uid)
             if error.status != 409:  # 409: another one of that name by now
                 log.error("reservation.not_deleted pod=%s/%s error=%s", seen.namespace, seen.name, error)
+                self._look_later(seen)
+
+    def _look_later(self, seen: Seen) -> None:
+        """What was refused may be allowed then, or wanted again."""
+
+        async def work() -> None:
+            await asyncio.sleep(tries.REFUSED_PAUSE_S)
+            self._refused.discard(seen.uid)
+            if seen.reservation is not None and seen.node:
+                self.look((seen.node, seen.reservation.group))
+
+        if seen.uid not in self._refused:
+            self._refused.add(seen.uid)
+            self._later(work())
 
     def _check(self, key: Key, held: Reserved | None) -> None:
         """Pods that were told of this GPU, and for which it is not held any more: their device may be given to others."""
