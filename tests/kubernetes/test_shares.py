@@ -15,6 +15,7 @@ from cluster.running import Cluster
 from engine_world import eventually, heard
 from hotdesk_scheduler.core.model import Kind, PodState
 from hotdesk_scheduler.engines.kubernetes import claims, reservation
+from hotdesk_scheduler.engines.kubernetes.observe import RESERVED
 from kube_world import Kube
 from shares_world import HALF, foreign, half, items, node, nothing_is_left, reservations, shares_world, start, told, until, written
 
@@ -144,6 +145,48 @@ async def test_a_reservation_whose_mark_a_hand_took_off_is_kept_as_long_as_someb
     assert kube.pod(shares).state is PodState.RUNNING
     await kube.stop(shares, grace_s=0)
     await until(kube, lambda: nothing_is_left(kube), "everything being gone")
+
+
+@pytest.mark.parametrize("keeps_config_map", [True, False])
+async def test_a_pod_whose_notes_a_hand_took_off_goes_on_and_is_noted_again(kube: Kube, keeps_config_map: bool) -> None:
+    shares = await start(kube, "a", "g0")
+    await kube.until(shares, PodState.RUNNING)
+    path = kube.pod_path(shares)
+    before = (await kube.api.get(path))["metadata"]["annotations"][RESERVED]
+    await kube.api.merge(path, {"metadata": {"annotations": None, "labels": None}})
+    if not keeps_config_map:
+        await kube.api.delete(f"{path.replace('/pods/', '/configmaps/')}-gpu")
+    await kube.restart()
+
+    async def is_noted() -> bool:
+        return bool(((await kube.api.get(path))["metadata"].get("annotations") or {}).get(RESERVED) == before)
+
+    await until(kube, is_noted, "its note being there again")
+    assert kube.pod(shares).state is PodState.RUNNING
+    await kube.stop(shares, grace_s=0)
+    await until(kube, lambda: nothing_is_left(kube), "everything being gone")
+
+
+async def test_a_pod_without_its_notes_ends_if_its_config_map_names_another_gpu_than_is_held_now(kube: Kube) -> None:
+    shares = await start(kube, "a", "g0")
+    await kube.until(shares, PodState.RUNNING)
+    (pod,) = await reservations(kube)
+    there = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+    await kube.engine.close()
+    await kube.api.merge(kube.pod_path(shares), {"metadata": {"annotations": None}})
+    await kube.api.delete(f"{there}/{pod['metadata']['name']}", {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
+    terms = kube.config.reserving
+    await kube.api.create(there, reservation.pod_object(node(kube), "g0", namespace=terms.namespace, image=terms.image))
+
+    async def says_its_device() -> bool:
+        found = reservation.read((await reservations(kube))[0])
+        return bool(found and found.device)
+
+    await until(kube, says_its_device, "the other GPU being held")
+    await kube.restart_after_close()
+    stopped = await kube.until(shares, PodState.STOPPED)
+    assert stopped.stop_reason is not None
+    assert f"GPU GPU-played-{pod['metadata']['uid']} of {node(kube)} that it shared is not held" in stopped.stop_reason.sentence
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hotdesk_scheduler.core.model import HOLDING, Kind, Placement, Pod, PodState
 from hotdesk_scheduler.engines.kubernetes import manifests, objects, reservation, tries
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
-from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
+from hotdesk_scheduler.engines.kubernetes.observe import RESERVED, Life, Seen
 from hotdesk_scheduler.engines.kubernetes.reservation import Key, Reserved, Told
 from hotdesk_scheduler.engines.kubernetes.resources import MANAGED
 from hotdesk_scheduler.engines.kubernetes.tries import GivenUpError, said
@@ -287,8 +287,42 @@ class Reservations:
             if pod.state is PodState.RELEASING or pod.placement is None or seen is None or seen.leaving or not seen.node:
                 continue
             told = dict(zip((share.group for share in pod.placement.shares), seen.reserved, strict=False)).get(key[1])
-            if told is None or told != held:
+            if told is None and held is not None:
+                self._later(self._note_again(entry, pod, seen, key))
+            elif told is None or told != held:
                 self.give_up(entry, index, self._taken_away(entry, key, told))
+
+    async def _note_again(self, entry: Entry, pod: Pod, seen: Seen, key: Key) -> None:
+        """What it was told, which a hand took off it: its ConfigMap says it too, and what its placement says holds if that is gone."""
+        shares = pod.placement.shares if pod.placement else ()
+        now = [self._held(self._book.reservations.get((key[0], share.group))) for share in shares]
+        name = seen.claim.config_map if seen.claim else manifests.config_map_name(entry.workload, entry.uid, pod)
+        space = f"/api/v1/namespaces/{entry.namespace}"
+        try:
+            devices = await self._devices_told(f"{space}/configmaps/{name}")
+            if self._as_it_is(entry, pod) is None:
+                return
+            for share, one, device in zip(shares, now, devices or (), strict=False):
+                if share.group == key[1] and one is not None and one.device != device:
+                    self.give_up(entry, pod.index, self._taken_away(entry, key, Reserved("", device)))
+                    return
+            held = [one for one in now if one is not None]
+            if len(held) == len(now):  # else its end is under way
+                body = {"metadata": {"uid": seen.uid, "annotations": {RESERVED: reservation.reserved_out(held)}}}
+                await until_it_works(lambda: self._api.merge(f"{space}/pods/{seen.name}/status", body), gives_up=self._is_over)
+        except ApiError as error:
+            log.error("pod.not_noted pod=%s/%s error=%s", seen.namespace, seen.name, error)
+
+    async def _devices_told(self, path: str) -> list[str]:
+        """[] if the ConfigMap is gone."""
+        try:
+            found = await until_it_works(lambda: self._api.get(path), gives_up=self._is_over)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return []
+        said = str((found or {}).get("data", {}).get("NVIDIA_VISIBLE_DEVICES", ""))
+        return said.split(",") if said else []
 
     def _taken_away(self, entry: Entry, key: Key, told: Reserved | None) -> str:
         name = reservation.pod_name(*key)
