@@ -171,6 +171,25 @@ async def test_after_an_expired_watch_everything_is_listed_again_and_nothing_is_
     assert intake.pods.lists == lists + 1
 
 
+async def test_projects_made_at_the_same_moment_leave_one_watch_of_workloads_and_none_at_the_end(kube: Kube) -> None:
+    def watches() -> list[str]:
+        return [task.get_name() for task in asyncio.all_tasks() if task.get_name() == f"watch {resources.path('Workload')}"]
+
+    there = f"{kube.namespace}-existing"
+    kube.cluster.add_namespace(there)
+    kube.cluster.apply(workload(), namespace=there)
+    old = {"apiVersion": resources.API_VERSION, "kind": "Project", "metadata": {"name": "old"}, "spec": {"namespace": there}}
+    await kube.api.create(resources.path("Project", kube.namespace), old)
+    await asyncio.gather(*(kube.engine.put_project(Project(f"p{number}")) for number in range(6)))
+    await eventually(lambda: kube.engine.snapshot().workloads, "the engine seeing the workload that was there before its project")
+    assert len(watches()) == 1
+    await kube.engine.put_project(Project("last"))
+    await kube.engine.close()
+    await asyncio.sleep(0.1)
+    assert watches() == []
+    await kube.restart_after_close()
+
+
 async def test_every_field_has_its_explanation(kube: Kube) -> None:
     text = kube.cluster.kubectl("explain", "workload.spec.gpuMillis")
     assert "in thousandths" in text

@@ -212,7 +212,7 @@ class Intake:
 
         async def work() -> None:
             if not self._is_adopting:
-                await self.workloads.again()
+                self.workloads.again()
                 self.claimed.look_again()
             try:
                 await until_it_works(lambda: objects.add_project_namespace(self._api, namespace, project), gives_up=lambda: False)

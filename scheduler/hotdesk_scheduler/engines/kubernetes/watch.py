@@ -154,9 +154,10 @@ class Informer(Generic[T]):
         """We have written this version ourselves and know what it says: it is no news when the stream brings it."""
         self._versions[key] = max(version, self._versions.get(key, -1))
 
-    async def again(self) -> None:
-        """Look again at what was not for us before (`keep` would judge it differently now)."""
-        await self.stop()
+    def again(self) -> None:
+        """Look again at what was not for us before (`keep` would judge it differently now). At once: who stops it stops the new one."""
+        if self._task:
+            self._task.cancel()
         self._versions = {key: version for key, version in self._versions.items() if key in self.items}
         self.start()
 
