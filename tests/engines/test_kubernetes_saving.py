@@ -185,3 +185,23 @@ async def test_an_event_that_the_server_never_takes_holds_up_the_next_ones_for_a
     await told.close()
     assert server.posted == ["easy"]
     assert server.tries == events.TRIES + 1
+
+
+async def test_events_that_wait_are_posted_at_the_end_as_far_as_there_is_time() -> None:
+    server = Server()
+    told = Events(server)  # type: ignore[arg-type]  # only what it is asked
+    async with server.turns.take(Rank.POD):
+        for number in range(10):
+            told.add(entry(f"job-{number}", PodState.RUNNING), "Normal", "Started", "It runs.")
+        await told.close(30)
+    assert server.posted == [f"job-{number}" for number in range(10)]
+
+
+async def test_an_event_that_cannot_be_posted_does_not_hold_up_the_end() -> None:
+    server = Server()
+    server.failures = {"stubborn": 1000}
+    told = Events(server)  # type: ignore[arg-type]  # only what it is asked
+    told.add(entry("stubborn", PodState.RUNNING), "Normal", "Started", "It runs.")
+    async with asyncio.timeout(30):
+        await told.close(0.02)
+    assert server.posted == []

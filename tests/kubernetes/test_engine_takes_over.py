@@ -159,6 +159,15 @@ async def eventually_account(kube: Kube) -> None:
         await asyncio.sleep(0.05)
 
 
+async def test_events_of_the_last_moment_before_an_orderly_end_are_there(kube: Kube) -> None:
+    workload_id = await kube.submit("job")
+    for number in range(3):
+        kube.engine.show_event(workload_id, "Warning", f"Failed{number}", "It failed.")
+    await kube.restart()
+    events = (await kube.api.get(f"/api/v1/namespaces/{kube.namespace}-team-a/events"))["items"]
+    assert {one["reason"] for one in events if one["involvedObject"]["name"] == "job"} == {"Failed0", "Failed1", "Failed2"}
+
+
 async def test_one_who_lost_the_lease_knows_and_does_nothing_more(kube: Kube) -> None:
     workload_id = await kube.submit("job")
     lease = _lease(kube)

@@ -48,7 +48,7 @@ from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.shares import Shares
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
-CLOSE_S = 5.0
+CLOSE_S, EVENTS_S = 5.0, 2.0
 LEADS_LABEL = "hotdesk.io/leads"
 
 
@@ -148,12 +148,12 @@ class KubernetesEngine:
             await objects.label_pod(self._own_api, self.config.namespace, self.config.pod, {LEADS_LABEL: "true" if leads else None})
 
     async def close(self) -> None:
-        await self._events.close()
         await self._intake.stop()
         within_s = 0.0 if self._lease.lost.is_set() else CLOSE_S  # what is under way may not arrive late
         await self._reservations.close()
         await self._pods.close(within_s)
         await self._saving.close(within_s)
+        await self._events.close(min(within_s, EVENTS_S))
         self._is_closed = True
         with contextlib.suppress(ApiError):
             await self._mark(False)

@@ -6,7 +6,6 @@ They wait while pods move (`turns.py`); in a flood the oldest are dropped, and s
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 import uuid
@@ -65,6 +64,7 @@ class Events:
         self._api = api
         self._waiting: deque[_Told] = deque(maxlen=MOST_WAITING)
         self._wake = asyncio.Event()
+        self._is_closing = False
         self._task = asyncio.create_task(self._run(), name="events")
 
     def add(self, entry: Entry, kind: str, reason: str, sentence: str) -> None:
@@ -79,10 +79,14 @@ class Events:
         self._waiting.append(_Told(time.time(), now(), entry.namespace, about, kind, reason, sentence[:1024]))
         self._wake.set()
 
-    async def close(self) -> None:
+    async def close(self, within_s: float = 0.0) -> None:
+        """What waits is posted, as far as there is time."""
+        self._is_closing = True
+        self._wake.set()
+        self._api.turns.end()
+        await asyncio.wait([self._task], timeout=within_s)
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:
@@ -90,6 +94,8 @@ class Events:
             self._wake.clear()
             while self._waiting:
                 await self._post(self._waiting.popleft())
+            if self._is_closing:
+                return
 
     async def _post(self, told: _Told) -> None:
         """Again while the API server is away (meanwhile the oldest of those that wait are dropped), and a few times if it fails."""
