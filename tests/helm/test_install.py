@@ -220,7 +220,7 @@ def _start_after_a_bad_start(release: Release) -> None:
     release.until("the pod waits for its volume", lambda: release.pod_of("bob"))
     bob.close()
     release.cluster.kubectl("annotate", *claim, "volume.kubernetes.io/selected-node-")
-    bob.ask(project="research", gpu="0")
+    release.until("the hub starts it anew", lambda: bob.ask(project="research", gpu="0").status_code in {201, 202})
     release.until("the pod waits again", lambda: release.pod_of("bob"))
     assert release.cluster.get(*claim)["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == NODE
     release.volume(release.space("research"), "home-bob")

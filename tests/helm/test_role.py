@@ -15,7 +15,7 @@ from helm_chart import LEAST, Json, asked_by, granted_to, render, why_no_helm
 from hotdesk_scheduler.core.model import Department, GpuRequest, Kind, Placement, PodState, Project, Share
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
-from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER, MANAGED
+from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION, FINALIZER, MANAGED
 from kube_world import Kube
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
@@ -113,7 +113,8 @@ async def _do_everything(world: Kube) -> None:
 
 async def _leave_a_program(world: Kube, name: str) -> None:
     """Of an earlier workload of that name. A real one would be gone as soon as the garbage collector came by: nobody knows when."""
-    meta = {"name": f"{name}-program"}
+    owner = {"apiVersion": API_VERSION, "kind": "Workload", "name": name, "uid": "of-before"}
+    meta = {"name": f"{name}-program", "labels": MANAGED, "ownerReferences": [owner]}
     path = f"/api/v1/namespaces/{world.namespace}-team-a/configmaps"
     await world.api.create(path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True, "data": {"program": "old"}})
 

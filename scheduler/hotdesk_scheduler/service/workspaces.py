@@ -47,6 +47,7 @@ class Workspaces:
         self._patience = patience
         self._touched: dict[str, float] = {}
         self._missed: dict[str, int] = {}
+        self._making_way: set[str] = set()
         self._asked: dict[str, float] = {}
         self._granted: dict[str, float] = {}
         self._wake = asyncio.Event()
@@ -106,9 +107,13 @@ class Workspaces:
         now = self._clock()
         if pod.state in HOLDING:
             reason = Reason(ReasonCode.OWNER_STOPPED, f"{there.user} started this workspace anew with other wishes.")
-            await self._engine.stop_pod(there.id, pod.index, reason, 0.0, now)
-            if self._hub is None or not await self._runs(there):
-                await self._engine.report_pod(there.id, pod.index, PodState.STOPPED, now)
+            self._making_way.add(there.id)
+            try:
+                await self._engine.stop_pod(there.id, pod.index, reason, 0.0, now)
+                if self._hub is None or not await self._runs(there):
+                    await self._engine.report_pod(there.id, pod.index, PodState.STOPPED, now)
+            finally:
+                self._making_way.discard(there.id)
             await self._until_released(there)
         await self._engine.forget(there.id)
         self._drop(there.id)
@@ -178,7 +183,10 @@ class Workspaces:
             return
         servers: Servers = await self._hub.servers() if self._hub is not None else {}
         for workload, pod in pods:
-            await self._compare(workload, pod, servers.get(self.key(workload)))
+            if self._engine.find(workload.id) == workload:
+                await self._compare(workload, pod, servers.get(self.key(workload)))
+            else:  # what the hub said is older: the server it lists may be the next one already
+                self._wake_soon()
 
     async def _compare(self, workload: Workload, pod: Pod, server: Server | None) -> None:
         if pod.state is PodState.PENDING and workload.phase is Phase.ACTIVE:
@@ -223,6 +231,8 @@ class Workspaces:
 
     async def _compare_stopping(self, workload: Workload, pod: Pod, server: Server | None) -> None:
         """Ask the hub until its list no longer has it. Without a hub, its deadline decides."""
+        if workload.id in self._making_way:
+            return  # what the hub lists may be the new start, which waits for this
         now = self._clock()
         if self._hub is not None and server is not None:
             if now - self._asked.get(workload.id, float("-inf")) >= min(self._patience.poll_s, 10.0):
