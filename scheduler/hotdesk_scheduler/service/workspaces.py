@@ -114,6 +114,7 @@ class Workspaces:
                     await self._engine.report_pod(there.id, pod.index, PodState.STOPPED, now)
             finally:
                 self._making_way.discard(there.id)
+            self._wake.set()  # a server that runs is asked to stop now
             await self._until_released(there)
         await self._engine.forget(there.id)
         self._drop(there.id)
