@@ -22,6 +22,8 @@ from hotdesk_scheduler.engines.kubernetes.observe import Seen
 from hotdesk_scheduler.engines.kubernetes.resources import Held
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
+_NONE = Resources()
+
 
 @dataclass(slots=True)
 class Member:
@@ -118,7 +120,7 @@ class Book:
         self.entries[entry.workload.id] = entry
         self.keys[entry.key] = entry.workload.id
         for pod in entry.workload.pods:
-            self._note_shares(entry, None, pod)
+            self._note(entry, None, pod)
 
     def drop(self, workload_id: str) -> Entry | None:
         entry = self.entries.pop(workload_id, None)
@@ -126,9 +128,8 @@ class Book:
             self.keys.pop(entry.key, None)
             for index in tuple(entry.members):
                 self.leave(entry, index)
-            self._stale_nodes.update(pod.placement.node for pod in entry.workload.pods if pod.placement)
             for pod in entry.workload.pods:
-                self._note_shares(entry, pod, None)
+                self._note(entry, pod, None)
         return entry
 
     def member(self, uid: str) -> tuple[Entry, int] | None:
@@ -140,21 +141,26 @@ class Book:
     def join(self, entry: Entry, index: int, member: Member) -> None:
         entry.members[index] = member
         self._members[member.uid] = (entry.workload.id, index)
+        self._recount_where(self.pods.get((entry.namespace, member.name)))
 
     def leave(self, entry: Entry, index: int) -> None:
         member = entry.members.pop(index, None)
         if member is not None:
             self._members.pop(member.uid, None)
+            self._recount_where(self.pods.get((entry.namespace, member.name)))
 
     def put(self, entry: Entry, workload: Workload) -> None:
         """The workload's new value; nodes where that changes who holds what are counted again."""
         for old, new in _pairs(entry.workload.pods, workload.pods):
             if old is not new:
-                self._stale_nodes.update(pod.placement.node for pod in (old, new) if pod and pod.placement)
-                self._note_shares(entry, old, new)
+                self._note(entry, old, new)
         entry.workload = workload
 
-    def _note_shares(self, entry: Entry, old: Pod | None, new: Pod | None) -> None:
+    def _note(self, entry: Entry, old: Pod | None, new: Pod | None) -> None:
+        if _counted_of(old) != _counted_of(new):
+            self._stale_nodes.update(pod.placement.node for pod in (old, new) if pod and pod.placement)
+        if old is None or new is None or old.attempt != new.attempt:
+            self._stale_nodes.update(seen.node for seen in self.kin_of(entry) if seen.node)  # wherever pods say to be this one
         before, after = _shares_of(old), _shares_of(new)
         if before == after:
             return
@@ -163,7 +169,6 @@ class Book:
             self.sharers.get(key, set()).discard(one)
         for key in after - before:
             self.sharers.setdefault(key, set()).add(one)
-            self._stale_nodes.add(key[0])
         if old is not None and before - after:
             self.left(entry, old)
 
@@ -176,9 +181,11 @@ class Book:
                 kin.discard(key)
                 if not kin:
                     del self._kin[mark]
+        if old is None or seen is None or _counted(old) != _counted(seen):  # most news of a pod changes no count
+            self._recount_where(old)
+            self._recount_where(seen)
         if old is not None and old.node:
             self._pods_on.get(old.node, set()).discard(key)
-            self._stale_nodes.add(old.node)
             if old.reservation:
                 self.reservations.pop((old.node, old.reservation.group), None)
         if seen is not None:
@@ -187,9 +194,12 @@ class Book:
                 self._kin.setdefault(mark, set()).add(key)
             if seen.node:
                 self._pods_on.setdefault(seen.node, set()).add(key)
-                self._stale_nodes.add(seen.node)
                 if seen.reservation:
                     self.reservations[seen.node, seen.reservation.group] = seen
+
+    def _recount_where(self, seen: Seen | None) -> None:
+        if seen is not None and seen.node:
+            self._stale_nodes.add(seen.node)
 
     def seen_of(self, entry: Entry, pod: Pod) -> Seen | None:
         """The object of a pod of a workload."""
@@ -250,16 +260,15 @@ class Book:
 
     def _foreign(self, node: str) -> Resources:
         """What pods there use beyond what the core sees as taken. Pods that say to be the same one, as copies do, share its room."""
-        uses: dict[tuple[str, int] | None, list[Resources]] = {}
+        uses: dict[tuple[str, int] | None, Resources] = {}
         for key in self._pods_on.get(node, ()):
             if (seen := self.pods[key]).holds:
-                uses.setdefault(self._whose(seen), []).append(self._use(seen))
-        rooms = {whose: self._room(whose, node) for whose in uses}
-
-        def beyond(name: str) -> int:
-            return sum(max(0, sum(getattr(one, name) for one in used) - getattr(rooms[whose], name)) for whose, used in uses.items())
-
-        return Resources(beyond("gpu_millis"), beyond("cpu_millis"), beyond("memory_mib"))
+                whose, use = self._whose(seen), self._use(seen)
+                uses[whose] = _sum(uses[whose], use) if whose in uses else use
+        beyond = _NONE
+        for whose, use in uses.items():
+            beyond = _sum(beyond, _over(use, self._room(whose, node)))
+        return beyond
 
     def _use(self, seen: Seen) -> Resources:
         """Of a reservation pod the GPU is the core's as long as somebody shares it, and everybody else's loss until it is gone."""
@@ -279,7 +288,7 @@ class Book:
         """What the core sees as taken there by a pod of a workload. Shared GPUs are their reservation pods'."""
         pod = self._pod(*whose) if whose else None
         if pod is None or pod.state not in HOLDING or pod.placement is None or pod.placement.node != node:
-            return Resources()
+            return _NONE
         return Resources(pod.placement.whole * 1000, pod.request.cpu_millis, pod.request.memory_mib)
 
     def _pod(self, workload_id: str, index: int) -> Pod | None:
@@ -337,6 +346,25 @@ def _pairs(old: tuple[Pod, ...], new: tuple[Pod, ...]) -> list[tuple[Pod | None,
         return [(one, other) for one, other in zip(old, new, strict=True) if one is not other]
     before, after = {pod.index: pod for pod in old}, {pod.index: pod for pod in new}
     return [(before.get(index), after.get(index)) for index in {**before, **after}]
+
+
+def _sum(one: Resources, other: Resources) -> Resources:
+    return Resources(one.gpu_millis + other.gpu_millis, one.cpu_millis + other.cpu_millis, one.memory_mib + other.memory_mib)
+
+
+def _over(use: Resources, room: Resources) -> Resources:
+    gpu, cpu, memory = use.gpu_millis - room.gpu_millis, use.cpu_millis - room.cpu_millis, use.memory_mib - room.memory_mib
+    return Resources(max(0, gpu), max(0, cpu), max(0, memory))
+
+
+def _counted(seen: Seen) -> object:
+    """What of a pod says how much of a node is others'."""
+    return seen.holds, seen.node, seen.uses, seen.uid, seen.workload_id, seen.index, seen.attempt, seen.reservation
+
+
+def _counted_of(pod: Pod | None) -> object:
+    """What of a workload's pod says how much of a node is its own."""
+    return (pod.state in HOLDING, pod.placement, pod.request) if pod is not None else None
 
 
 def _shares_of(pod: Pod | None) -> frozenset[Key]:
