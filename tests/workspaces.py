@@ -28,10 +28,11 @@ class CellResult:
 class Kernel:
     """One kernel of a workspace, over the same websocket JupyterLab uses."""
 
-    def __init__(self, server: str, token: str, kernel_id: str) -> None:
+    def __init__(self, server: str, token: str, kernel_id: str, *, connect_timeout_s: float = 120.0) -> None:
         self.kernel_id = kernel_id
         url = server.replace("http", "ws", 1) + f"api/kernels/{kernel_id}/channels"
-        self._socket = websocket.create_connection(url, header=[f"Authorization: token {token}"], timeout=120)
+        self._socket = websocket.create_connection(url, header=[f"Authorization: token {token}"], timeout=connect_timeout_s)
+        self._socket.settimeout(120)
         self.session = uuid.uuid4().hex
         self.cells: list[dict[str, Any]] = []
 

@@ -18,6 +18,7 @@ from hotdesk_hub.config import ADMIN, QUIET_LAB, run_own_text
 
 VALUES = Path("/etc/hotdesk/values.json")
 HUB_PORT = 8081
+_LOOK_AT_PROXY_S = 15  # how long workspaces may be out of reach after another proxy has come; JupyterHub's own is 300
 Values = Mapping[str, Any]
 
 
@@ -61,6 +62,7 @@ def _hub(c: Any, values: Values, environment: Mapping[str, str]) -> None:
     c.JupyterHub.hub_connect_url = values["hubUrl"]
     c.JupyterHub.db_url = _with_driver(environment.get("HOTDESK_HUB_DATABASE_URL") or "sqlite:///jupyterhub.sqlite")
     c.JupyterHub.cleanup_proxy = False  # a hub that stops leaves the ways to workspaces
+    c.JupyterHub.last_activity_interval = _LOOK_AT_PROXY_S
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.api_url = values["proxyApiUrl"]
 

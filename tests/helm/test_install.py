@@ -23,6 +23,7 @@ from kube_world import NODES
 from people import Person
 from scheduler_fixture import ALICE, CALLERS
 from story import FOUR_TEAMS, QUOTAS, InNotebook, play_four_teams
+from websocket import WebSocketException
 from workspaces import Kernel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))]
@@ -32,6 +33,7 @@ _KINDS = (
 _DEFINITIONS = tuple(definition["metadata"]["name"] for definition in crds.definitions())
 _IMAGES = {"scheduler": "scheduler", "hub": "hub", "notebook": "extension"}
 _POOL = "hotdesk.io/pool"
+_PROXY = "app.kubernetes.io/component=proxy"
 _PATIENCE_S = 180.0
 
 
@@ -161,7 +163,8 @@ def test_from_nothing_to_workspaces_and_jobs_that_outlive_upgrade_and_uninstall(
     before = release.running()
     _upgrade(release)
     _lose_the_leader(release)
-    again = Kernel(f"{demo.hub_url}/user/demo/", demo.token, kernel.kernel_id)  # as a browser does when the proxy was another one
+    _lose_the_proxy(release)
+    again = _connected_again(release, demo, kernel)
     assert again.run("print(kept)").text == "in memory\n"
     assert release.running() == before
 
@@ -250,6 +253,25 @@ def _lose_the_leader(release: Release) -> None:
     before = release.leader()
     release.cluster.kubectl("delete", "pod", before, "-n", release.namespace, "--force", "--grace-period=0")
     release.until("another one leads", lambda: release.leader() not in ("", before))
+
+
+def _lose_the_proxy(release: Release) -> None:
+    lost = release.pods(release.namespace, _PROXY)[0]["metadata"]
+    release.cluster.kubectl("delete", "pod", lost["name"], "-n", release.namespace, "--force", "--grace-period=0")
+    release.until("there is another proxy", lambda: release.pods(release.namespace, _PROXY)[0]["metadata"]["uid"] != lost["uid"])
+
+
+def _connected_again(release: Release, demo: Person, kernel: Kernel) -> Kernel:
+    """As JupyterLab goes on trying, while a new proxy does not know the ways to workspaces yet."""
+    found: list[Kernel] = []
+
+    def is_connected() -> bool:
+        with contextlib.suppress(OSError, ValueError, WebSocketException):  # no proxy, or one that sends it to the hub
+            found.append(Kernel(f"{demo.hub_url}/user/demo/", demo.token, kernel.kernel_id, connect_timeout_s=5))
+        return bool(found)
+
+    release.cluster.wait_until("the workspace answers again", is_connected, timeout_s=60)
+    return found[0]
 
 
 def _uninstall(release: Release, running: dict[str, str]) -> None:
