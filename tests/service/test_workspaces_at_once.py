@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import desks
+import pytest
 import pytest_asyncio
 from hotdesk_api import calls, models
+from hotdesk_api.errors import Unavailable
 from hotdesk_scheduler.core.model import PodState, Policy
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.service.hub import HubClient
@@ -18,6 +20,7 @@ from hotdesk_scheduler.service.workspaces import Patience
 from tornado import httpserver, netutil, web
 
 READY, SPAWNING = {"ready": True, "pending": None}, {"ready": False, "pending": "spawn"}
+STOPPING = {"ready": False, "pending": "stop"}
 TAKEN_AWAY = Reason(ReasonCode.RECLAIMED, "Its share was needed elsewhere.")
 
 
@@ -27,6 +30,9 @@ class Hub:
     def __init__(self) -> None:
         self.active: dict[str, dict[str, Any]] = {}
         self.stopped: list[str] = []
+        self.away = False
+        self.stops_together = 1
+        self.refuses: set[str] = set()
         self.holds = False
         self.held: list[asyncio.Event] = []
         self.url = ""
@@ -45,9 +51,11 @@ class Hub:
             await self.held[-1].wait()
         return json.dumps({"items": users, "_pagination": {"next": None}})
 
-    def stop(self, user: str) -> None:
+    async def stop(self, user: str) -> None:
         self.stopped.append(user)
-        self.active.pop(user, None)
+        if user not in self.refuses:
+            await desks.until(lambda: len(set(self.stopped)) >= self.stops_together)
+            self.active.pop(user, None)
 
 
 def application(hub: Hub) -> web.Application:
@@ -55,10 +63,14 @@ def application(hub: Hub) -> web.Application:
         async def get(self) -> None:
             self.finish(await hub.listed())
 
+        def prepare(self) -> None:
+            if hub.away:
+                raise web.HTTPError(503)
+
     class Server(web.RequestHandler):
         async def delete(self, user: str) -> None:
-            hub.stop(user)
-            self.set_status(204)
+            self.set_status(500 if user in hub.refuses else 204)
+            await hub.stop(user)
 
     return web.Application([("/users", Users), ("/users/([^/]+)/server", Server)], log_function=lambda handler: None)
 
@@ -87,20 +99,20 @@ async def service(tmp_path: Path, hub: Hub) -> AsyncIterator[desks.Running]:
     await client.close()
 
 
-def workspace(gpus: float = 0.5, **wishes: Any) -> models.WorkloadSpec:
-    return desks.spec("alice", gpus=gpus, image="", kind="workspace", owner="alice", server_name="", **wishes)
+def workspace(gpus: float = 0.5, owner: str = "alice", **wishes: Any) -> models.WorkloadSpec:
+    return desks.spec(owner, gpus=gpus, image="", kind="workspace", owner=owner, server_name="", **wishes)
 
 
-async def granted(service: desks.Running, hub: Hub) -> models.WorkloadDetail:
-    hub.active["alice"] = SPAWNING
-    await service.client("host-token").call(calls.submit(workspace()))
-    return await desks.until_status(service.client("host-token"), "alice", "ContainerCreating")
+async def granted(service: desks.Running, hub: Hub, user: str = "alice") -> models.WorkloadDetail:
+    hub.active[user] = SPAWNING
+    await service.client("host-token").call(calls.submit(workspace(owner=user)))
+    return await desks.until_status(service.client("host-token"), user, "ContainerCreating")
 
 
-async def started(service: desks.Running, hub: Hub) -> models.WorkloadDetail:
-    await granted(service, hub)
-    hub.active["alice"] = READY
-    return await service.client("host-token").call(calls.report_pod("team-a", "alice", models.PodReport(state="running")))
+async def started(service: desks.Running, hub: Hub, user: str = "alice") -> models.WorkloadDetail:
+    await granted(service, hub, user)
+    hub.active[user] = READY
+    return await service.client("host-token").call(calls.report_pod("team-a", user, models.PodReport(state="running")))
 
 
 def state(service: desks.Running, workload: models.WorkloadDetail) -> PodState | None:
@@ -110,6 +122,7 @@ def state(service: desks.Running, workload: models.WorkloadDetail) -> PodState |
 
 async def test_a_start_is_not_stopped_while_the_one_before_makes_way_for_it(service: desks.Running, hub: Hub) -> None:
     """Both are one server to the hub: the list has it, and it is the new start."""
+    service.desk.workspaces._patience = Patience(poll_s=3600, submit_s=0)
     before = await granted(service, hub)
     hub.holds = True
     await service.client().call(calls.delete("team-a", "alice"))
@@ -161,3 +174,116 @@ async def test_a_server_that_runs_is_asked_to_stop_at_once_when_its_workspace_ma
     start = service.client("host-token").call(calls.submit(workspace(1)))
     assert (await asyncio.wait_for(start, 10)).id != before.id
     assert hub.stopped == ["alice"]
+
+
+async def test_a_stop_that_is_under_way_is_not_asked_for_again(service: desks.Running, hub: Hub) -> None:
+    """Asked a moment later, it would stop the start that follows."""
+    before = await started(service, hub)
+    hub.active["alice"] = STOPPING
+    await service.client().call(calls.delete("team-a", "alice"))
+    await desks.until(lambda: state(service, before) is PodState.RELEASING)
+    await service.desk.workspaces.reconcile()
+    hub.active.clear()
+    await desks.until(lambda: not service.engine.snapshot().workloads)
+    assert hub.stopped == []
+
+
+async def test_a_start_whose_submission_is_on_its_way_is_not_stopped(service: desks.Running, hub: Hub) -> None:
+    """The hub lists it already, while the place of the one before is still being given back."""
+    before = await granted(service, hub)
+    await service.client().call(calls.delete("team-a", "alice"))
+    await desks.until(lambda: state(service, before) is PodState.RELEASING)
+    await service.desk.workspaces.reconcile()
+    assert hub.stopped == []
+    assert (await service.client("host-token").call(calls.submit(workspace(1)))).id != before.id
+    await service.desk.workspaces.reconcile()
+    assert hub.stopped == []
+
+
+async def test_a_start_that_goes_on_without_its_place_is_stopped(service: desks.Running, hub: Hub) -> None:
+    await granted(service, hub)
+    await service.client().call(calls.delete("team-a", "alice"))
+    await desks.until(lambda: hub.stopped == ["alice"])
+    await desks.until(lambda: not service.engine.snapshot().workloads)
+
+
+async def test_a_start_is_not_stopped_when_the_hub_could_not_be_asked_about_the_one_before(service: desks.Running, hub: Hub) -> None:
+    before = await started(service, hub)
+    hub.active["alice"] = SPAWNING
+    hub.away = True
+    with pytest.raises(Unavailable):
+        await service.client("host-token").call(calls.submit(workspace(1)))
+    hub.away = False
+    assert state(service, before) is PodState.RUNNING
+    assert (await service.client("host-token").call(calls.submit(workspace(1)))).id != before.id
+    assert hub.stopped == []
+
+
+async def test_a_place_taken_up_again_is_not_ended_by_what_the_hub_listed_before(service: desks.Running, hub: Hub) -> None:
+    """The hub has restarted: twice its list is without the server, and then the spawner is back."""
+    before = await started(service, hub)
+    hub.active.clear()
+    await service.desk.workspaces.reconcile()
+    hub.holds = True
+    compared = asyncio.create_task(service.desk.workspaces.reconcile())
+    await hub.asked_for(lists=1)
+    hub.active["alice"] = SPAWNING
+    assert (await service.client("host-token").call(calls.submit(workspace()))).id == before.id
+    hub.let_go()
+    await compared
+    assert state(service, before) is PodState.RUNNING
+
+
+async def test_a_workspace_that_goes_while_it_makes_way_has_made_way(service: desks.Running, hub: Hub) -> None:
+    before = await granted(service, hub)
+    hub.holds = True
+    await service.client().call(calls.delete("team-a", "alice"))
+    start = asyncio.create_task(service.client("host-token").call(calls.submit(workspace(1))))
+    await hub.asked_for(lists=2)
+    await service.client("host-token").call(calls.report_pod("team-a", "alice", models.PodReport(state="stopped")))
+    await desks.until(lambda: not service.engine.snapshot().workloads)
+    hub.holds = False
+    hub.let_go()
+    assert (await start).id != before.id
+
+
+async def test_of_two_starts_of_one_server_the_later_one_stays(service: desks.Running, hub: Hub) -> None:
+    """The hub gave up the first and began a second one, in another project, before the scheduler had answered the first."""
+    await granted(service, hub)
+    hub.holds = True
+    first = asyncio.create_task(service.client("host-token").call(calls.submit(workspace(1))))
+    await hub.asked_for(lists=1)
+    second = asyncio.create_task(service.client("host-token").call(calls.submit(workspace(1, project="team-b"))))
+    for _ in range(5):  # by then the second is there, too
+        await service.client("host-token").call(calls.projects())
+    hub.holds = False
+    hub.let_go()
+    await first
+    after = await second
+    assert [workload.id for workload in service.engine.snapshot().workloads] == [after.id]
+
+
+async def both_taken_away(service: desks.Running, hub: Hub) -> None:
+    for user in ("alice", "bob"):
+        await started(service, hub, user)
+    await service.desk.loop.stop()
+    for user in ("alice", "bob"):
+        found = service.desk.find("team-a", user)
+        assert found is not None
+        await service.engine.stop_pod(found.workload.id, 0, TAKEN_AWAY, 1.0, service.desk.clock())
+
+
+async def test_slow_stops_do_not_wait_for_each_other(service: desks.Running, hub: Hub) -> None:
+    """Else the list is older with each of them, and people start again meanwhile."""
+    hub.stops_together = 2
+    await both_taken_away(service, hub)
+    await asyncio.wait_for(service.desk.workspaces.reconcile(), 10)
+    assert (sorted(hub.stopped), hub.active) == (["alice", "bob"], {})
+
+
+async def test_a_stop_that_the_hub_refuses_keeps_no_other_from_being_stopped(service: desks.Running, hub: Hub) -> None:
+    hub.refuses.add("alice")
+    await both_taken_away(service, hub)
+    with pytest.raises(Unavailable, match="answered 500"):
+        await service.desk.workspaces.reconcile()
+    assert sorted(hub.stopped) == ["alice", "bob"]

@@ -294,12 +294,11 @@ class Desk:
     async def submit(self, caller: Caller, spec: models.WorkloadSpec) -> Entry:
         user = await self._submissions.checked(caller, spec)
         if spec.kind == "workspace":
-            there = await self.workspaces.attach(user, spec)
-            if there is not None:
-                return self._entry_of(there.id)
-        workload = await self._submissions.submit(spec, user)
-        if spec.kind == "workspace":
-            self.workspaces.touch(workload.id)
+            workload, is_new = await self.workspaces.enter(user, spec, lambda: self._submissions.submit(spec, user))
+            if not is_new:
+                return self._entry_of(workload.id)
+        else:
+            workload = await self._submissions.submit(spec, user)
         asked = format_gpus(spec.gpu_millis) if not spec.gpu_memory_mib else f"{spec.gpu_memory_mib} MiB of a GPU"
         self.audit(caller, "submit", project=spec.project, subject=workload.name, message=f"{spec.kind}, GPU {asked}, image {spec.image}")
         self._event(workload, "Submitted", f"{user} submitted {workload.name}.", user=user)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
-from hotdesk_api.errors import Conflict, Unavailable
+from hotdesk_api.errors import Conflict, NotFound, Unavailable
 from hotdesk_api.models import WorkloadSpec
 
 from hotdesk_scheduler.core.model import HOLDING, Kind, Phase, Pod, PodState, Workload
@@ -25,16 +26,18 @@ log = logging.getLogger(__name__)
 
 MISSES = 2
 REPLACE_WAIT_S = 20.0
+STOPS_AT_ONCE = 20
 _NOT_COMPARED = frozenset({"name", "name_prefix", "command_line", "labels", "annotations"})
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long each thing may take, in seconds."""
+    """How long each thing may take, in seconds. `submit_s`: from when the hub lists a start until its submission is here."""
 
     poll_s: float = 12.0
     wait_s: float = 600.0
     grant_s: float = 300.0
+    submit_s: float = 3.0
 
 
 class Workspaces:
@@ -47,7 +50,10 @@ class Workspaces:
         self._patience = patience
         self._touched: dict[str, float] = {}
         self._missed: dict[str, int] = {}
+        self._entering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._making_way: set[str] = set()
+        self._heard_of: set[str] = set()  # since the hub was asked for its list
+        self._starts: dict[str, float] = {}
         self._asked: dict[str, float] = {}
         self._granted: dict[str, float] = {}
         self._wake = asyncio.Event()
@@ -73,6 +79,7 @@ class Workspaces:
     def touch(self, workload_id: str) -> None:
         """Its spawner is alive."""
         self._touched[workload_id] = self._clock()
+        self._heard_of.add(workload_id)
 
     def _pods(self) -> Iterator[tuple[Workload, Pod]]:
         for workload in self._engine.snapshot().workloads:
@@ -85,45 +92,57 @@ class Workspaces:
     def find(self, user: str, server_name: str) -> Workload | None:
         return next((workload for workload, _ in self._pods() if self.key(workload) == (user, server_name)), None)
 
-    async def attach(self, user: str, spec: WorkloadSpec) -> Workload | None:
-        """The workload this submission is already, or None after making way for it.
+    async def enter(self, user: str, spec: WorkloadSpec, submit: Callable[[], Awaitable[Workload]]) -> tuple[Workload, bool]:
+        """The workload this submission is already, or a new one after making way for it; whether it is new.
 
         The same wish again keeps its place. A different one replaces what waits or is granted, and what the hub says has ended.
+        One at a time for each server: a start that its hub gave up leaves nothing beside the next one.
         Raises Conflict while the one before is still being stopped.
         """
-        there = self.find(user, spec.server_name or "")
-        if there is None:
-            return None
-        pod = there.pods[0]
-        alive = there.phase is Phase.ACTIVE and pod.state in (PodState.PENDING, PodState.STARTING, PodState.RUNNING)
-        if alive and _same(self._engine.spec(there.id), spec):
-            self.touch(there.id)
-            return there
-        await self._make_way(there, pod)
-        return None
+        server_name = spec.server_name or ""
+        turn = self._entering.setdefault((user, server_name), asyncio.Lock())
+        async with turn:
+            there = self.find(user, server_name)
+            if there is not None and self._is_the_same(there, spec):
+                self.touch(there.id)
+                return there, False
+            if there is not None:
+                await self._make_way(there, there.pods[0])
+            workload = await submit()
+            self.touch(workload.id)
+            return workload, True
+
+    def _is_the_same(self, there: Workload, spec: WorkloadSpec) -> bool:
+        alive = there.phase is Phase.ACTIVE and there.pods[0].state in (PodState.PENDING, PodState.STARTING, PodState.RUNNING)
+        return alive and _same(self._engine.spec(there.id), spec)
 
     async def _make_way(self, there: Workload, pod: Pod) -> None:
         """The hub starts this server anew, so a process of the old one is gone: end it, wait for it, forget it."""
-        now = self._clock()
         if pod.state in HOLDING:
-            reason = Reason(ReasonCode.OWNER_STOPPED, f"{there.user} started this workspace anew with other wishes.")
-            self._making_way.add(there.id)
-            try:
-                await self._engine.stop_pod(there.id, pod.index, reason, 0.0, now)
-                if self._hub is None or not await self._runs(there):
-                    await self._engine.report_pod(there.id, pod.index, PodState.STOPPED, now)
-            finally:
-                self._making_way.discard(there.id)
+            with contextlib.suppress(NotFound):  # it went by itself meanwhile
+                await self._end_for_the_next(there, pod)
             self._wake.set()  # a server that runs is asked to stop now
             await self._until_released(there)
         await self._engine.forget(there.id)
         self._drop(there.id)
 
+    async def _end_for_the_next(self, there: Workload, pod: Pod) -> None:
+        reason = Reason(ReasonCode.OWNER_STOPPED, f"{there.user} started this workspace anew with other wishes.")
+        self._making_way.add(there.id)
+        try:
+            runs = await self._runs(there)  # first: when the hub cannot be asked, nothing is changed
+            await self._engine.stop_pod(there.id, pod.index, reason, 0.0, self._clock())
+            if not runs:
+                await self._engine.report_pod(there.id, pod.index, PodState.STOPPED, self._clock())
+        finally:
+            self._making_way.discard(there.id)
+
     async def _runs(self, workload: Workload) -> bool:
         """Ready in the hub. Pending does not count: the spawn that is asking right now is pending itself."""
         if self._hub is None:
             return False
-        server = (await self._hub.servers()).get(self.key(workload))
+        key = self.key(workload)
+        server = (await self._hub.servers()).get(key)
         return server is not None and server.ready
 
     async def _until_released(self, workload: Workload) -> None:
@@ -176,20 +195,26 @@ class Workspaces:
     async def reconcile(self) -> None:
         """Compare every workspace with the hub's list of servers. Raises Unavailable if the hub cannot be asked."""
         pods = list(self._pods())
-        for gone in (self._touched.keys() | self._missed.keys() | self._asked.keys() | self._granted.keys()) - {
+        for gone in (self._touched.keys() | self._missed.keys() | self._asked.keys() | self._granted.keys() | self._starts.keys()) - {
             workload.id for workload, _ in pods
         }:
             self._drop(gone)
         if not pods:
             return
+        self._heard_of.clear()
         servers: Servers = await self._hub.servers() if self._hub is not None else {}
+        to_stop = []
         for workload, pod in pods:
-            if self._engine.find(workload.id) == workload:
-                await self._compare(workload, pod, servers.get(self.key(workload)))
-            else:  # what the hub said is older: the server it lists may be the next one already
-                self._wake_soon()
+            if self._engine.find(workload.id) != workload or workload.id in self._heard_of:
+                self._wake_soon()  # what the hub said is older: the server it lists, or lacks, may be another one already
+                continue
+            with contextlib.suppress(NotFound):  # it went by itself meanwhile
+                if await self._compare(workload, pod, servers.get(self.key(workload))):
+                    to_stop.append(workload)
+        await self._stop_in_hub(to_stop)
 
-    async def _compare(self, workload: Workload, pod: Pod, server: Server | None) -> None:
+    async def _compare(self, workload: Workload, pod: Pod, server: Server | None) -> bool:
+        """Whether the hub is to be asked to stop it."""
         if pod.state is PodState.PENDING and workload.phase is Phase.ACTIVE:
             await self._compare_waiting(workload, server)
         elif pod.state is PodState.STARTING:
@@ -197,7 +222,25 @@ class Workspaces:
         elif pod.state is PodState.RUNNING:
             await self._compare_running(workload, pod, server)
         elif pod.state is PodState.RELEASING:
-            await self._compare_stopping(workload, pod, server)
+            return await self._compare_stopping(workload, pod, server)
+        return False
+
+    async def _stop_in_hub(self, workloads: Sequence[Workload]) -> None:
+        """Several at once, as the hub answers only when a server has ended or ten seconds are over. Raises the first failure."""
+        if self._hub is None or not workloads:
+            return
+        hub, turns = self._hub, asyncio.Semaphore(STOPS_AT_ONCE)
+
+        async def stop(workload: Workload) -> None:
+            async with turns:
+                if self._engine.find(workload.id) == workload and workload.id not in self._making_way:
+                    await hub.stop(*self.key(workload))
+
+        answers = await asyncio.gather(*(stop(workload) for workload in workloads), return_exceptions=True)
+        self._wake_soon()
+        for failure in answers:
+            if failure is not None:
+                raise failure
 
     def _silent_s(self, workload: Workload) -> float:
         seen = self._touched.setdefault(workload.id, max(workload.created_at, self._opened_at))
@@ -230,19 +273,23 @@ class Workspaces:
             log.warning("workspace.end_not_reported workload=%s", workload.id)
             await self._ended(workload, pod)
 
-    async def _compare_stopping(self, workload: Workload, pod: Pod, server: Server | None) -> None:
-        """Ask the hub until its list no longer has it. Without a hub, its deadline decides."""
+    async def _compare_stopping(self, workload: Workload, pod: Pod, server: Server | None) -> bool:
+        """Have the hub asked until its list no longer has it. Without a hub, its deadline decides."""
         if workload.id in self._making_way:
-            return  # what the hub lists may be the new start, which waits for this
+            return False  # what the hub lists may be the new start, which waits for this
         now = self._clock()
         if self._hub is not None and server is not None:
-            if now - self._asked.get(workload.id, float("-inf")) >= min(self._patience.poll_s, 10.0):
-                self._asked[workload.id] = now
-                await self._hub.stop(*self.key(workload))
-                self._wake_soon()
-            return
+            if server.pending == "spawn" and now - self._starts.setdefault(workload.id, now) < self._patience.submit_s:
+                self._wake_soon()  # it may be the next start, whose submission is on its way
+                return False
+            if now - self._asked.get(workload.id, float("-inf")) < min(self._patience.poll_s, 10.0):
+                return False
+            self._asked[workload.id] = now
+            self._wake_soon()
+            return server.pending != "stop"
         if self._hub is not None or pod.release_deadline is None or now >= pod.release_deadline:
             await self._ended(workload, pod)
+        return False
 
     def _wake_soon(self) -> None:
         asyncio.get_running_loop().call_later(1.0, self._wake.set)
@@ -252,7 +299,7 @@ class Workspaces:
         self._missed.pop(workload.id, None)
 
     def _drop(self, workload_id: str) -> None:
-        for noted in (self._touched, self._asked, self._granted):
+        for noted in (self._touched, self._asked, self._granted, self._starts):
             noted.pop(workload_id, None)
         self._missed.pop(workload_id, None)
 
