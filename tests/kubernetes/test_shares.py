@@ -16,6 +16,7 @@ from engine_world import eventually, heard
 from hotdesk_scheduler.core.model import Kind, PodState
 from hotdesk_scheduler.engines.kubernetes import claims, reservation
 from hotdesk_scheduler.engines.kubernetes.observe import RESERVED
+from hotdesk_scheduler.engines.kubernetes.reserving import LOOK_EVERY_S
 from kube_world import Kube
 from shares_world import HALF, foreign, half, items, node, nothing_is_left, reservations, shares_world, start, told, until, written
 
@@ -208,6 +209,41 @@ async def test_a_gpu_that_cannot_be_set_aside_is_said_after_some_tries_and_nothi
         assert asked.count(f"POST /api/v1/namespaces/{kube.namespace}-reservations/pods") == tries
         await until(kube, lambda: nothing_is_left(kube), "everything being gone")
         assert not await items(kube, "pods", "team-a")
+
+
+async def test_a_reservation_pod_that_is_taken_away_as_often_as_it_is_made_is_said_and_not_waited_for(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with shares_world(cluster, tmp_path, reservation_image="test.hotdesk.io/missing", reservation_patience_s=600.0) as kube:
+        asked = written(kube)
+        workload_id = await start(kube, "a", "g0")
+        taken: set[str] = set()
+
+        async def is_over() -> bool:
+            for one in await reservations(kube):
+                options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+                await kube.api.delete(f"/api/v1/namespaces/{kube.namespace}-reservations/pods/{one['metadata']['name']}", options)
+                taken.add(one["metadata"]["uid"])
+            return kube.pod(workload_id).state is PodState.FAILED
+
+        await until(kube, is_over, "its end")
+        assert len(taken) == asked.count(f"POST /api/v1/namespaces/{kube.namespace}-reservations/pods") == 3
+        reason = kube.pod(workload_id).stop_reason
+        assert reason is not None
+        assert reason.sentence.startswith(f"No GPU of {node(kube)} could be set aside for sharing: ")
+        await until(kube, lambda: nothing_is_left(kube), "everything being gone")
+
+
+async def test_a_reservation_pod_is_made_once_however_late_the_news_of_it_comes(kube: Kube) -> None:
+    await kube.engine._intake.pods.stop()
+    asked = written(kube)
+    workload_id = await start(kube, "a", "g0")
+    posted = f"POST /api/v1/namespaces/{kube.namespace}-reservations/pods"
+    await eventually(lambda: posted in asked, "its reservation")
+    await asyncio.sleep(3 * LOOK_EVERY_S)
+    assert asked.count(posted) == 1
+    kube.engine._intake.pods.start()
+    await kube.until(workload_id, PodState.RUNNING)
 
 
 async def test_after_a_restart_devices_and_grants_are_read_from_what_exists(kube: Kube) -> None:

@@ -101,7 +101,7 @@ class KubernetesEngine:
             await self._take_lease()
             self._api.may_write = self._lease.holds
             self._saving = Saving(self._api, note=self._note, see=self._see, is_over=self._is_over)
-            self._reservations = Reservations(self._api, self._book, self.config.reserving, is_over=self._is_over)
+            self._reservations = Reservations(self._api, self._book, self.config.reserving, see=self._see_pod, is_over=self._is_over)
             self._pods = Pods(
                 self._api, self._book, self._saving, shares=self._shares, reservations=self._reservations, is_over=self._is_over
             )
@@ -188,6 +188,9 @@ class KubernetesEngine:
 
     def _see(self, item: Json) -> None:
         self._intake.workloads.put(item)
+
+    def _see_pod(self, item: Json) -> None:
+        self._intake.pods.put(item)
 
     def _added(self, workload: Workload) -> Mapping[str, str]:
         return self.pod_environment(workload)

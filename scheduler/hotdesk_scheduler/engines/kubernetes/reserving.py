@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 TRIES = 3
 LOOK_EVERY_S = 0.5
 _ENDED = (Life.SUCCEEDED, Life.FAILED, Life.FADED)
+_REMOVED = "its reservation pod was removed as often as it was made"
 
 
 class NotReservedError(Exception):
@@ -42,13 +43,14 @@ class Terms:
 
 
 class Reservations:
-    """`give_up(entry, index, sentence)` ends a pod whose shared GPU is not held for it any more."""
+    """`give_up(entry, index, sentence)` ends a pod whose shared GPU is not held for it any more. `see` puts what was made into the book."""
 
-    def __init__(self, api: Api, book: Book, terms: Terms, *, is_over: Callable[[], bool]) -> None:
+    def __init__(self, api: Api, book: Book, terms: Terms, *, see: Callable[[Json], None], is_over: Callable[[], bool]) -> None:
         self.terms = terms
         self.give_up: Callable[[Entry, int, str], None] = lambda entry, index, sentence: None
         self._api = api
         self._book = book
+        self._see = see
         self._is_over = is_over
         self._has_begun = False
         self._has_namespace = False
@@ -98,16 +100,16 @@ class Reservations:
                 return held
             trouble = _trouble(seen) or trouble
             has_ended = seen is not None and seen.life in _ENDED
-            if loop.time() > give_up_at or (has_ended and tries >= TRIES):
-                why = self._not_reserved(key, trouble)
+            if loop.time() > give_up_at or (tries >= TRIES and (has_ended or seen is None)):
+                why = self._not_reserved(key, trouble or (_REMOVED if seen is None and tries else ""))
                 raise GivenUpError(str(why)) if is_failing else why
-            if seen is None and tries < TRIES:
+            if seen is None:
                 try:
                     tries += await self._make(key)
                     is_failing = False
                 except ApiError as error:
                     trouble, is_failing = said(error), True
-            elif seen is not None and has_ended:
+            elif has_ended:
                 await self._remove(seen)
             await self._news_of(key)
         return None
@@ -118,15 +120,17 @@ class Reservations:
         return Reserved(seen.uid, seen.reservation.device) if seen.reservation.device else None
 
     async def _make(self, key: Key) -> bool:
-        """Whether it was not there. Raises NotReservedError if the API server will not have it, ApiError if it fails inside."""
+        """Whether it was not there: then the book knows it, unless it is gone again.
+
+        Raises NotReservedError if the API server will not have it, ApiError if it fails inside.
+        """
         space = self.terms.namespace
         try:
             if not self._has_namespace:
                 await objects.add_namespace(self._api, space, {**MANAGED, **reservation.RESTRICTED})
                 self._has_namespace = True
-            await self._api.create(
-                f"/api/v1/namespaces/{space}/pods", reservation.pod_object(*key, namespace=space, image=self.terms.image)
-            )
+            body = reservation.pod_object(*key, namespace=space, image=self.terms.image)
+            self._see(await self._api.create(f"/api/v1/namespaces/{space}/pods", body))
         except ApiError as error:
             if error.is_passing:
                 raise
