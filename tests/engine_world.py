@@ -24,11 +24,13 @@ RECLAIMED = Reason(ReasonCode.RECLAIMED, "Its place was given back to its owner.
 WAITS = ["sh", "-c", 'echo started; read code < "$0"; echo told "$code"; exit "$code"']
 
 
-async def eventually(holds: Callable[[], Any], what: str = "what was waited for", within_s: float = PATIENCE_S) -> Any:
-    """The first true value of `holds()`; fails with `what` after a generous deadline."""
+async def eventually(
+    holds: Callable[[], Any], what: str = "what was waited for", within_s: float = PATIENCE_S, is_now: Callable[[], Any] | None = None
+) -> Any:
+    """The first true value of `holds()`; fails with `what`, and with what is then instead, after a generous deadline."""
     give_up = time.monotonic() + within_s
     while not (value := holds()):
-        assert time.monotonic() < give_up, f"{what} did not happen within {within_s} s"
+        assert time.monotonic() < give_up, f"{what} did not happen within {within_s} s{f'; it is {is_now()}' if is_now else ''}"
         await asyncio.sleep(0.01)
     return value
 
@@ -88,7 +90,7 @@ class World:
             pod = self.pod(workload_id, index)
             return pod if pod.state is state else None
 
-        pod = await eventually(there, f"{workload_id} becoming {state} (it is {self.pod(workload_id, index)})")
+        pod = await eventually(there, f"{workload_id} becoming {state}", is_now=lambda: self.pod(workload_id, index))
         assert isinstance(pod, Pod)
         return pod
 

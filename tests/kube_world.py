@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.running import Cluster
-from engine_world import World
+from engine_world import World, eventually
 from hotdesk_scheduler.core.model import Project
 from hotdesk_scheduler.engines.kubernetes import crds, manifests, resources
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
@@ -68,7 +68,7 @@ class Kube(World):
         await self.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
 
     async def add_node(self, name: str, **values: Any) -> str:
-        """There and Ready when it returns."""
+        """There and Ready when it returns, for the open engine too: what starts on a node that it takes for not ready is lost."""
         try:
             await self.api.create("/api/v1/nodes", node_object(name, **values))
         except ApiError as error:
@@ -77,9 +77,14 @@ class Kube(World):
         for _ in range(600):
             conditions = (await self.api.get(f"/api/v1/nodes/{name}"))["status"].get("conditions", [])
             if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
-                return name
+                break
             await asyncio.sleep(0.05)
-        raise AssertionError(f"kwok did not make node {name} Ready")
+        else:
+            raise AssertionError(f"kwok did not make node {name} Ready")
+        if self.engine._opening is not None:
+            nodes = self.engine._book.nodes
+            await eventually(lambda: name in nodes and nodes[name].ready, f"the engine hearing that node {name} is ready")
+        return name
 
     async def restart(self) -> None:
         await self.engine.close()

@@ -157,7 +157,6 @@ async def _take_in(world: Kube) -> None:
 async def _share(world: Kube) -> None:
     """A GPU of a node with a device plugin: set aside, told, given back."""
     node = await world.add_node(f"{world.namespace}-n", gpus=1, owner=world.namespace, as_real=True)
-    await eventually(lambda: any(one.name == node for one in world.engine.snapshot().nodes), "the node being known")
     job = await world.submit("shares", gpu=GpuRequest(millis=500))
     entry = world.engine._book.entry(job)
     meta = {"name": manifests.config_map_name(entry.workload, entry.uid, entry.pod(0)), "labels": MANAGED}  # of a killed scheduler
