@@ -45,12 +45,16 @@ def _can_be_taken_up(found: WorkloadDetail) -> bool:
 
 
 class Place:
-    """`project` and `name` say which workload it is. `running`: its process was reported as started."""
+    """`project` and `name` say which workload it is, `id` which of those that had the name.
+
+    `running`: its process was reported as started.
+    """
 
     def __init__(self, client: AsyncClient, *, project: str, name: str, running: bool = False) -> None:
         self._client = client
         self.project = project
         self.name = name
+        self.id: str | None = None
         self.running = running
         self.held = running  # there is, or may be, something to give back
 
@@ -58,10 +62,12 @@ class Place:
         """Submit, or take up again what waits already under this name with the same wish. Raises HotdeskError when refused."""
         self.held = True  # also if we are cancelled before the answer comes
         try:
-            return await self._enter(spec, out_of_touch)
+            entered = await self._enter(spec, out_of_touch)
         except HotdeskError:
             self.held = False  # refused: what has this name is not ours to end
             raise
+        self.id = entered.id
+        return entered
 
     async def _enter(self, spec: WorkloadSpec, out_of_touch: Callable[[str], None]) -> WorkloadDetail:
         retry = Retry(ENTER_PATIENCE_S)
@@ -157,18 +163,18 @@ class Place:
         if not self.held:
             return None
         try:
-            if self.running:
-                why = await self._why_stopped()  # asked before the end is told: then it only waits, or is gone
-                await self._report(ending, exit_code)
+            if self.id or self.running:
+                found = await self._client.call(calls.workload(self.project, self.name))
+                if self.id not in (None, found.id):
+                    return None  # it was opened again meanwhile
+                if self.running:  # why, is asked before the end is told: then it only waits, or is gone
+                    why = found.reason.sentence if found.reason and found.reason.code in STOPPED_BY_THE_SCHEDULER else None
+                    await self._report(ending, exit_code)
             if ending != "failed":
                 await self._delete()  # a crash stays in the list until it is opened again, so that `describe` can tell
         except (NotFound, Conflict):
             pass  # the scheduler has noticed by itself
         return why
-
-    async def _why_stopped(self) -> str | None:
-        found = await self._client.call(calls.workload(self.project, self.name))
-        return found.reason.sentence if found.reason and found.reason.code in STOPPED_BY_THE_SCHEDULER else None
 
     async def _report(self, state: Literal["running", "stopped", "failed", "succeeded"], exit_code: int | None) -> WorkloadDetail:
         return await self._client.call(calls.report_pod(self.project, self.name, PodReport(state=state, exit_code=exit_code)))

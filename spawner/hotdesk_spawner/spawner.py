@@ -249,7 +249,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
     def get_state(self) -> dict[str, Any]:
         state: dict[str, Any] = super().get_state()
         if self._place:
-            state["hotdesk"] = {"project": self._place.project, "name": self._place.name}
+            state["hotdesk"] = {"project": self._place.project, "name": self._place.name, "id": self._place.id}
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -262,9 +262,9 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
 class _LazyPlace(Place):
     """A place known from the hub's database, before there is an event loop to make a client in."""
 
-    def __init__(self, spawner: QueuedSpawner, *, project: str, name: str, running: bool = True) -> None:
+    def __init__(self, spawner: QueuedSpawner, *, project: str, name: str, id: str | None = None, running: bool = True) -> None:
         self._spawner = spawner
-        self.project, self.name, self.running, self.held = project, name, running, True
+        self.project, self.name, self.id, self.running, self.held = project, name, id, running, True
 
     @property
     def _client(self) -> AsyncClient:  # type: ignore[override]  # looked up when used

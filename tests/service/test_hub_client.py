@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from tornado import httpserver, netutil, web
 
 @asynccontextmanager
 async def hub(answers: dict[str, Any]) -> AsyncIterator[tuple[HubClient, list[str]]]:
-    """Answers by `METHOD path?query`; a number is a status. What was asked is noted."""
+    """Answers by `METHOD path?query`: a number is a status, what can be called gets the query. What was asked is noted."""
     asked: list[str] = []
 
     class Anything(web.RequestHandler):
@@ -28,7 +28,8 @@ async def hub(answers: dict[str, Any]) -> AsyncIterator[tuple[HubClient, list[st
                 self.set_status(found)
                 self.finish()
             else:
-                self.finish(json.dumps(found))
+                query = {name: self.get_query_argument(name) for name in self.request.query_arguments}
+                self.finish(json.dumps(found(query) if callable(found) else found))
 
         get = delete = answer
 
@@ -51,14 +52,62 @@ def user(name: str, **servers: dict[str, Any]) -> dict[str, Any]:
 READY, SPAWNING, STOPPED = {"ready": True, "pending": None}, {"ready": False, "pending": "spawn"}, {"ready": False, "pending": None}
 
 
-async def test_all_pages_are_read_and_only_active_servers_count() -> None:
-    first = {"items": [user("alice", default=READY, old=STOPPED)], "_pagination": {"next": {"offset": 200, "limit": 200}}}
-    second = {"items": [user("bob", gpu=SPAWNING)], "_pagination": {"next": None}}
-    path = "GET /hub/api/users?state=active&offset="
-    async with hub({f"{path}0": first, f"{path}200": second}) as (client, asked):
+class Paged:
+    """A hub's list, by offset and limit; before each page something may happen to it."""
+
+    def __init__(self, users: list[dict[str, Any]], *, limit: int = 200) -> None:
+        self.users = users
+        self.limit = limit
+        self.before_page: Callable[[int], None] = lambda page: None
+        self.asked = 0
+
+    def __call__(self, query: Mapping[str, str]) -> object:
+        self.asked += 1
+        self.before_page(self.asked)
+        start, limit = int(query["offset"]), min(int(query["limit"]), self.limit)
+        more = {"offset": start + limit, "limit": limit} if start + limit < len(self.users) else None
+        return {"items": self.users[start : start + limit], "_pagination": {"next": more}}
+
+
+async def test_only_active_servers_count() -> None:
+    users = Paged([user("alice", default=READY, old=STOPPED), user("bob", gpu=SPAWNING)])
+    async with hub({"GET /hub/api/users?state=active&": users}) as (client, _):
+        assert await client.servers() == {("alice", ""): Server(True, None), ("bob", "gpu"): Server(False, "spawn")}
+
+
+@pytest.mark.parametrize("limit", [200, 50, 7])
+async def test_all_pages_are_read_also_of_a_hub_that_gives_smaller_ones(limit: int) -> None:
+    names = [f"user-{number}" for number in range(450)]
+    users = Paged([user(name, default=READY) for name in names], limit=limit)
+    async with hub({"GET": users}) as (client, _):
+        assert [name for name, _ in await client.servers()] == names
+
+
+@pytest.mark.parametrize("goes", [1, 25])
+async def test_who_has_an_open_workspace_is_never_missed_because_others_closed_theirs_while_pages_were_read(goes: int) -> None:
+    """As if it had none, its GPU would be given away."""
+    users = Paged([user(f"user-{number}", default=READY) for number in range(450)])
+
+    def some_close_theirs(page: int) -> None:
+        if page == 2:
+            del users.users[:goes]
+
+    users.before_page = some_close_theirs
+    async with hub({"GET": users}) as (client, _):
         found = await client.servers()
-    assert found == {("alice", ""): Server(True, None), ("bob", "gpu"): Server(False, "spawn")}
-    assert len(asked) == 2
+    assert {(one["name"], "") for one in users.users} <= found.keys()
+
+
+async def test_a_list_that_changes_each_time_it_is_read_tells_nothing() -> None:
+    users = Paged([user(f"user-{number}", default=READY) for number in range(4000)])
+
+    def many_close_theirs(page: int) -> None:
+        del users.users[:100]
+
+    users.before_page = many_close_theirs
+    async with hub({"GET": users}) as (client, _):
+        with pytest.raises(Unavailable):
+            await client.servers()
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500, 502])

@@ -20,7 +20,7 @@ SPEC = options.spec_of(options.Wish("team-a", gpu_millis=500), user="alice", ser
 class Scheduler:
     """Answers a submission with `answer`, shows `there` under the name, and notes every request."""
 
-    def __init__(self, answer: BaseException, there: WorkloadDetail | None = None) -> None:
+    def __init__(self, answer: BaseException | WorkloadDetail, there: WorkloadDetail | None = None) -> None:
         self.answer = answer
         self.there = there
         self.asked: list[str] = []
@@ -28,7 +28,9 @@ class Scheduler:
     async def call(self, call: Call[Any]) -> Any:
         self.asked.append(f"{call.method} {call.path}")
         if call.method == "POST":
-            raise self.answer
+            if isinstance(self.answer, BaseException):
+                raise self.answer
+            return self.answer
         return self.there
 
 
@@ -78,5 +80,24 @@ async def test_a_submission_that_was_cancelled_half_way_is_taken_back() -> None:
     place = place_at(scheduler)
     with pytest.raises(asyncio.CancelledError):
         await place.enter(SPEC, lambda sentence: None)
+    await place.leave("stopped", None)
+    assert scheduler.asked[-1] == "DELETE /v1/workloads/team-a/workspace-alice"
+
+
+async def test_an_end_that_is_told_late_does_not_end_the_workspace_that_was_opened_meanwhile() -> None:
+    """The scheduler was away; both have the same name."""
+    entered = somebody_elses()
+    scheduler = Scheduler(entered, entered.model_copy(update={"id": "2"}))
+    place = place_at(scheduler)
+    await place.enter(SPEC, lambda sentence: None)
+    place.running = True
+    assert await place.leave("stopped", None) is None
+    assert scheduler.asked == ["POST /v1/workloads", "GET /v1/workloads/team-a/workspace-alice"]
+
+
+async def test_a_place_that_is_still_its_own_is_given_back() -> None:
+    scheduler = Scheduler(somebody_elses(), somebody_elses())
+    place = place_at(scheduler)
+    await place.enter(SPEC, lambda sentence: None)
     await place.leave("stopped", None)
     assert scheduler.asked[-1] == "DELETE /v1/workloads/team-a/workspace-alice"

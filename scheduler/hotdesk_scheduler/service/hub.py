@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -11,7 +11,8 @@ import httpx
 from hotdesk_api.errors import Unavailable
 
 TIMEOUT_S = 20.0
-PAGE = 200
+PAGE, OVERLAP = 200, 20
+TRIES = 3
 _PAGED = "application/jupyterhub-pagination+json"
 
 
@@ -57,24 +58,44 @@ class HubClient:
         return response
 
     async def servers(self) -> Servers:
-        found: dict[tuple[str, str], Server] = {}
-        offset: int | None = 0
-        while offset is not None:
+        for _ in range(TRIES):
+            users = await self._users()
+            if users is not None:
+                return dict(_active(users))
+        raise Unavailable("JupyterHub's list of servers changed each time it was read.")
+
+    async def _users(self) -> list[dict[str, Any]] | None:
+        """Those with active servers, page by page; None if one may have been missed.
+
+        Pages are counted from the first user: when one goes between two of them, another moves from the second to the first. So
+        each begins with some that the one before has shown, and must show the last of them.
+        """
+        found: list[dict[str, Any]] = []
+        offset = 0
+        while True:
             query: dict[str, str | int] = {"state": "active", "offset": offset, "limit": PAGE}
             response = await self._ask("GET", "users", params=query, headers={"Accept": _PAGED})
             if response.status_code != 200:
                 raise Unavailable(f"JupyterHub answered {response.status_code} to GET users.")
             page = response.json()
-            users = page if isinstance(page, list) else page["items"]
-            for user in users:
-                for name, server in (user.get("servers") or {}).items():
-                    if not (server.get("ready") or server.get("pending")):
-                        continue  # stopped: some hubs list those too
-                    found[user["name"], name] = Server(ready=bool(server.get("ready")), pending=server.get("pending"))
-            following = None if isinstance(page, list) else page["_pagination"]["next"]
-            offset = following["offset"] if following else None
-        return found
+            if isinstance(page, list):
+                return found + page
+            users = page["items"]
+            if found and found[-1]["name"] not in {user["name"] for user in users}:
+                return None
+            found += users
+            if not page["_pagination"]["next"]:
+                return found
+            offset += max(1, len(users) - min(OVERLAP, len(users) // 2))
 
     async def stop(self, user: str, server: str) -> None:
         path = f"users/{quote(user, safe='')}/" + (f"servers/{quote(server, safe='')}" if server else "server")
         await self._ask("DELETE", path)
+
+
+def _active(users: Iterable[dict[str, Any]]) -> Iterator[tuple[tuple[str, str], Server]]:
+    """By (user, server name). Some hubs list servers that are stopped, too."""
+    for user in users:
+        for name, server in (user.get("servers") or {}).items():
+            if server.get("ready") or server.get("pending"):
+                yield (user["name"], name), Server(ready=bool(server.get("ready")), pending=server.get("pending"))
