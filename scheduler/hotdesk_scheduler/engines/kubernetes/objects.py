@@ -54,12 +54,11 @@ async def add_namespace(api: Api, name: str, labels: dict[str, str]) -> None:
     except ApiError as error:
         if error.status != 409:
             raise
-        return
     for _ in range(100):
         if await _has_account(api, name):
             return
         await asyncio.sleep(0.05)
-    raise ApiError(0, "NoServiceAccount", f"namespace {name} was made but got no default service account within 5 s")
+    raise ApiError(0, "NoServiceAccount", f"namespace {name} has no default service account after 5 s")
 
 
 async def add_project_namespace(api: Api, name: str, project: str) -> None:

@@ -54,6 +54,7 @@ class Informer(Generic[T]):
         self._tell = tell
         self._versions: dict[Key, int] = {}
         self._gone: dict[Key, int] = {}
+        self._listed = -1  # the version of the last list; what is older and unknown is gone
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -87,6 +88,7 @@ class Informer(Generic[T]):
 
     async def list(self) -> int:
         """Everything there is now; what is not in it any more is told as gone. The version to watch from. Raises ApiError, Expired."""
+        self._listed = -1
         found: dict[Key, Json] = {}
         params: Json = {"limit": PAGE}
         while True:
@@ -107,6 +109,7 @@ class Informer(Generic[T]):
         for key in [key for key, seen in self._versions.items() if key not in found and seen <= version]:
             self._remove(key, version)
         self._gone.clear()
+        self._listed = version
         self.synced.set()
         return version
 
@@ -137,7 +140,7 @@ class Informer(Generic[T]):
     def put(self, item: Json) -> None:
         """News of an object, also from the answer to a write of our own."""
         key, version = key_of(item), _version(item)
-        if version <= self._versions.get(key, -1) or version <= self._gone.get(key, -1):
+        if version <= self._versions.get(key, self._listed) or version <= self._gone.get(key, -1):
             return
         self._versions[key] = version
         self._gone.pop(key, None)
