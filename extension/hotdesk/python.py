@@ -18,6 +18,7 @@ from hotdesk.render import jobs as views
 from hotdesk.render import why as told
 from hotdesk.render.view import View
 from hotdesk.session import Session
+from hotdesk.settings import program_image
 
 if TYPE_CHECKING:
     from hotdesk_api.models import Explanation, Me, NodeOut, ProjectOut
@@ -172,7 +173,7 @@ def submit(
         "name": name,
         "project": session.project(project),
         "kind": "interactive" if interactive else None,
-        "image": image or ("python" if program is not None else ""),
+        "image": image or (program_image() if program is not None else ""),
         "command": list(command),
         "args": list(args),
         "program": program,

@@ -19,6 +19,7 @@ URL_NAMES = ("HOTDESK_API_URL",)
 TOKEN_NAMES = ("HOTDESK_TOKEN", "JUPYTERHUB_API_TOKEN")
 PROJECT_NAMES = ("HOTDESK_PROJECT", "RUNAI_PROJECT")
 INSIDE_NAMES = ("HOTDESK_WORKSPACE", "JUPYTERHUB_USER", "JOB_NAME", "RUNAI_JOB_NAME")
+PROGRAM_IMAGE = "python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +142,9 @@ def load(environment: Mapping[str, str], *, url: str | None = None, token: str |
     the_token = next((found for found in tokens if found), (None, ""))
     the_project = next((found for found in projects if found), (None, ""))
     return Settings(the_url[0], the_url[1], the_token[0], the_token[1], the_project[0], the_project[1], file)
+
+
+def program_image(environment: Mapping[str, str] = os.environ) -> str:
+    """What a cell or program runs in when no image is named: on a cluster the workspace's own, where it finds the same packages."""
+    own = environment.get("JUPYTER_IMAGE") if "HOTDESK_WORKSPACE" in environment else None
+    return own or PROGRAM_IMAGE

@@ -182,6 +182,7 @@ class WorkloadDetail(WorkloadOut):
 
     spec: WorkloadSpec
     pods: list[PodOut] = Field(default_factory=list)
+    namespace: str = Field(default="", description="on a cluster: where `kubectl` finds it")
     grant: Grant | None = None
 
 

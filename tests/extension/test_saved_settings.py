@@ -77,3 +77,15 @@ def test_a_token_with_a_line_break_is_never_shown(environment: dict[str, str]) -
     with pytest.raises(Unauthorized) as error:
         settings.load(environment, url="http://here", token="sesame\nopen").reachable()
     assert "sesame" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "image"),
+    [
+        ({"HOTDESK_WORKSPACE": "workspace-alice", "JUPYTER_IMAGE": "registry/lab:2"}, "registry/lab:2"),
+        ({"HOTDESK_WORKSPACE": "workspace-alice"}, "python"),
+        ({"JUPYTER_IMAGE": "registry/lab:2"}, "python"),
+    ],
+)
+def test_a_cell_runs_in_the_image_of_the_workspace_that_has_one(environment: dict[str, str], image: str) -> None:
+    assert settings.program_image(environment) == image

@@ -211,6 +211,8 @@ def _run_a_job(release: Release, notebook: InNotebook) -> None:
     own = notebook.kernel.run("print(os.environ['NVIDIA_VISIBLE_DEVICES'])").text.strip()
     release.until("it runs on the other half of the workspace's GPU", lambda: f"on {own}" in notebook.line("logs hello"))
     assert "Running" in notebook.line("list")
+    notebook.kernel.run("%%runai submit cell --node-pools real\nimport jupyterlab\nprint('it finds', jupyterlab.__name__)")
+    release.until("the cell ran in the workspace's image", lambda: "it finds jupyterlab" in notebook.line("logs cell"))
     notebook.line("delete hello")
     release.until("it is gone", lambda: not release.pods(release.space("research"), "hotdesk.io/workload=hello"))
 

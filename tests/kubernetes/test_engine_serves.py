@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -163,6 +164,7 @@ def test_a_gang_of_others_borrows_gives_all_of_it_back_and_goes_on_later(
     assert "16" in bob.ok("list", "-p", "team-b")
     described = bob.ok("describe", "job", "trainer", "-p", "team-b")
     assert all(f"trainer-{index}" in described for index in range(4))
+    assert re.search(rf"^NAMESPACE: +{there}$", described, re.MULTILINE)
     until(lambda: "starts on" in cluster.kubectl("describe", "pod", "trainer-0", "-n", there), "the event")
     refused = bob.run("delete", "trainer", "-p", "team-b")
     assert "made by statefulset trainer" in refused.err

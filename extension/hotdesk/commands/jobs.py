@@ -16,6 +16,7 @@ from hotdesk.commands.submit import JUPYTER_IMAGE, spec_of
 from hotdesk.render import jobs as views
 from hotdesk.render import why as told
 from hotdesk.session import Session
+from hotdesk.settings import program_image
 
 MOST_TOP_JOBS = 100
 
@@ -25,7 +26,7 @@ def submit(session: Session, typed: Typed) -> Outcome:
     timeout_s = parse_duration_s(timeout, field="--timeout") if timeout else None
     if timeout and not typed.text("wait"):
         raise Invalid("--timeout goes with --wait.", field="timeout", value=timeout, next_step="Write --wait running or --wait finished.")
-    spec = spec_of(typed, session.project_of(typed), program=session.program)
+    spec = spec_of(typed, session.project_of(typed), program=session.program, program_image=program_image())
     if typed.on("dry-run"):
         plan = session.client.call(calls.what_if(spec))
         talk = "Nothing was submitted (--dry-run)."

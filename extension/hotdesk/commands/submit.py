@@ -12,7 +12,6 @@ from hotdesk_api.units import NAME_MAX, NAME_PATTERN, parse_cpu_millis, parse_du
 from hotdesk.commands.checked import bad_name, checked
 from hotdesk.commands.parse import Typed, unknown
 
-PROGRAM_IMAGE = "python"
 JUPYTER_IMAGE = "jupyter/scipy-notebook"
 JUPYTER_PORT = 8888
 GPU_MEMORY_MIN_MIB = 100
@@ -34,7 +33,7 @@ _ENVIRONMENT_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
 _ENVIRONMENT_FLAG = re.compile(r"^(-e(?=[^-])|--env(ironment)?=)")
 
 
-def spec_of(typed: Typed, project: str, *, program: str | None = None) -> WorkloadSpec:
+def spec_of(typed: Typed, project: str, *, program: str | None = None, program_image: str = "") -> WorkloadSpec:
     """What a submit line asks for. Raises Invalid (TooLarge for text beyond the limits) before anything is sent."""
     kind = _kind(typed)
     command, args = _command(typed)
@@ -45,7 +44,7 @@ def spec_of(typed: Typed, project: str, *, program: str | None = None) -> Worklo
         "name_prefix": _checked_name(typed.text("job-name-prefix"), "--job-name-prefix"),
         "project": project,
         "kind": kind,
-        "image": _image(typed, program),
+        "image": _image(typed, program_image if program is not None else ""),
         "command": command,
         "args": args,
         "program": program,
@@ -99,8 +98,8 @@ def _checked_name(name: str | None, what: str) -> str | None:
     return name
 
 
-def _image(typed: Typed, program: str | None) -> str:
-    image = typed.text("image") or (JUPYTER_IMAGE if typed.on("jupyter") else "") or (PROGRAM_IMAGE if program is not None else "")
+def _image(typed: Typed, otherwise: str) -> str:
+    image = typed.text("image") or (JUPYTER_IMAGE if typed.on("jupyter") else "") or otherwise
     if not image:
         raise Invalid("submit needs an image (-i).", field="image", next_step="`list images` shows the known ones; for example -i python.")
     return image

@@ -51,7 +51,8 @@ SUBMIT = Verb(
         "submit frac05 -i gcr.io/run-ai-demo/quickstart -g 0.5 --interactive",
         "submit train1 -i python -g 1 --working-dir /tmp --command -- python -c 'print(6 * 7)'",
     ),
-    details="Exit code 3: policy or quota refuses it for good. In a notebook `%%runai submit NAME -g 1` runs the cell's body as the job.",
+    details="Exit code 3: policy or quota refuses it for good. In a notebook `%%runai submit NAME -g 1` runs the cell's body as the job;\n"
+    "without `-i` in the image `python`, on a cluster in the workspace's own.",
 )
 SEEING = (
     Verb(

@@ -199,7 +199,7 @@ def _facts(job: WorkloadDetail, now: float, answer: Explanation | None) -> Facts
     badge = SIMULATED if job.simulated else ""
     pairs = [
         ("NAME", Cell(job.name, "strong")),
-        ("NAMESPACE", Cell("-")),
+        ("NAMESPACE", Cell(job.namespace or "-")),
         ("PROJECT", Cell(job.project)),
         ("USER", Cell(job.user)),
         ("TYPE", Cell(job.type)),

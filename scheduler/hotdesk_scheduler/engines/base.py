@@ -34,8 +34,8 @@ class Device:
 class PodDetails:
     """What the engine knows of a pod beyond the core: its devices, the environment of its share, its process, its ports.
 
-    `grant`: how the hub makes a workspace's pod on a cluster. `name`: of a pod that others named. `is_ready`: whether a granted
-    workspace has what it starts with.
+    `grant`: how the hub makes a workspace's pod on a cluster. `name`: of a pod that others named. `namespace`: where on a cluster
+    it and its workload are. `is_ready`: whether a granted workspace has what it starts with.
     """
 
     devices: tuple[Device, ...] = ()
@@ -46,6 +46,7 @@ class PodDetails:
     error: str = ""
     grant: PodGrant | None = None
     name: str = ""
+    namespace: str = ""
     is_ready: bool = True
 
 

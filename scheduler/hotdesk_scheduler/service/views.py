@@ -238,11 +238,12 @@ class Views:
         """`grant`: for the hub's spawner; `secrets` False: values of variables that look secret are hidden."""
         workload = entry.workload
         spec = self._engine.spec(workload.id)
-        pods = [pod_out(workload, pod, self._engine.details(workload.id, pod.index)) for pod in workload.pods]
+        details = [self._engine.details(workload.id, pod.index) for pod in workload.pods]
         return WorkloadDetail(
             **dict(entry.view),
             spec=spec if secrets else without_secrets(spec),
-            pods=pods,
+            pods=[pod_out(workload, pod, known) for pod, known in zip(workload.pods, details, strict=True)],
+            namespace=next((known.namespace for known in details), ""),
             grant=self._grant(workload) if grant else None,
         )
 

@@ -29,7 +29,7 @@ class Shares:
         pod = entry.pod(index)
         error = entry.errors.get(index, "")
         if pod.state not in HOLDING or pod.placement is None:
-            return PodDetails(error=error)
+            return PodDetails(error=error, namespace=entry.namespace)
         is_workspace = entry.workload.kind is Kind.WORKSPACE
         is_told = not is_workspace or index in entry.told or pod.state is not PodState.STARTING
         reserved = self._reserved(pod.placement)
@@ -40,6 +40,7 @@ class Shares:
             environment={**manifests.layered(own, entry.spec.environment), **self._added(entry.workload)},
             tier=self._tier(entry, pod),
             error=error,
+            namespace=entry.namespace,
             grant=manifests.grant(entry.workload, pod, entry.namespace, told) if is_workspace else None,
             is_ready=is_told and (bool(reserved) or not self._book.is_reserved(pod.placement)),
         )
