@@ -118,6 +118,28 @@ async def test_the_end_of_the_pod_ends_what_was_started_in_it(local: Local) -> N
     await _all(session)
 
 
+async def test_the_end_of_the_pod_does_not_wait_for_what_holds_the_output_of_a_command_that_heeds_no_hangup(local: Local) -> None:
+    workload_id = await _running(local)
+    command = "trap '' HUP; setsid sleep 809.5 & echo up; sleep 809.5"
+    session = await local.engine.exec(workload_id, 0, ["sh", "-c", command], tty=False)
+    await session.read()
+    await local.stop(workload_id)
+    await local.until(workload_id, PodState.STOPPED)
+    assert not _sleepers("809.5")
+    await _all(session)
+
+
+async def test_a_command_ends_when_it_ends_though_something_it_started_keeps_its_output(local: Local) -> None:
+    workload_id = await _running(local)
+    session = await local.engine.exec(workload_id, 0, ["sh", "-c", "setsid sleep 808.5 & sleep 0.2; echo up; exit 3"], tty=False)
+    assert (await asyncio.wait_for(_all(session), 10))[1] == b"up\n"
+    assert await asyncio.wait_for(session.wait(), 10) == 3
+    await session.close()
+    await local.stop(workload_id)
+    await local.until(workload_id, PodState.STOPPED)
+    assert not _sleepers("808.5")
+
+
 async def test_a_command_that_is_not_there_gets_a_sentence(local: Local) -> None:
     workload_id = await _running(local)
     with pytest.raises(Invalid, match="no-such-program"):

@@ -21,12 +21,25 @@ CHUNK_BYTES = 64 * 1024
 MAX_WAITING = 64
 
 
+class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
+    """Says when the process itself has ended. `Process.wait()` waits for its pipes too, which its children may hold open for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=CHUNK_BYTES, loop=asyncio.get_running_loop())
+        self.ended = asyncio.Event()
+
+    def process_exited(self) -> None:
+        self.ended.set()
+        super().process_exited()
+
+
 class LocalExec:
     """See `engines.base.ExecSession`. Reading stops while the reader is behind, so a chatty command waits for its listener."""
 
     def __init__(self, *, on_end: Callable[[LocalExec], None] = lambda session: None) -> None:
         self._on_end = on_end
         self._process: asyncio.subprocess.Process | None = None
+        self._ended = asyncio.Event()
         self._terminal: int | None = None
         self._output: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(MAX_WAITING)
         self._readers: list[asyncio.Task[None]] = []
@@ -43,7 +56,8 @@ class LocalExec:
             _set_size(inner, rows, columns)
         pipe = inner if inner is not None else subprocess.PIPE
         try:
-            self._process = await asyncio.create_subprocess_exec(
+            transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+                _Protocol,
                 *argv,
                 stdin=pipe,
                 stdout=pipe,
@@ -62,6 +76,7 @@ class LocalExec:
         finally:
             if inner is not None:
                 os.close(inner)
+        self._process, self._ended = asyncio.subprocess.Process(transport, protocol, asyncio.get_running_loop()), protocol.ended
         self._readers = [asyncio.create_task(reader) for reader in self._reading()]
         self._closer = asyncio.create_task(self._finish())
 
@@ -99,8 +114,7 @@ class LocalExec:
 
     async def _finish(self) -> None:
         """When the command itself has ended: a moment for its last words, then the end of the stream (its children may hold it open)."""
-        assert self._process is not None
-        await self._process.wait()
+        await self._ended.wait()
         await asyncio.wait(self._readers, timeout=0.5)
         for reader in self._readers:
             reader.cancel()
@@ -144,7 +158,9 @@ class LocalExec:
 
     async def wait(self) -> int:
         assert self._process is not None
-        code = await self._process.wait()
+        await self._ended.wait()
+        code = self._process.returncode
+        assert code is not None
         return 128 - code if code < 0 else code
 
     async def close(self) -> None:
@@ -155,10 +171,10 @@ class LocalExec:
                 os.killpg(self._process.pid, number)
             except ProcessLookupError:
                 break
-            if number == signal.SIGHUP and self._process.returncode is None:
+            if number == signal.SIGHUP:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._process.wait(), 0.3)
-        await self._process.wait()
+                    await asyncio.wait_for(self._ended.wait(), 0.3)
+        await self._ended.wait()
         for task in (*self._readers, self._closer):
             if task is not None:
                 task.cancel()
