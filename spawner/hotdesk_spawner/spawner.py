@@ -22,7 +22,7 @@ from traitlets import Unicode, default
 from hotdesk_spawner import form, options, progress
 from hotdesk_spawner.place import Ending, Place, Retry
 from hotdesk_spawner.refusal import refusal
-from hotdesk_spawner.shared import client_for, in_background, why_stopped
+from hotdesk_spawner.shared import client_for, forget_end, in_background, tell_end, why_stopped
 from hotdesk_spawner.telling import Teller
 
 REPORT_PATIENCE_S = 120.0
@@ -134,6 +134,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         wish, spec = await self.asked(names)
         self._board.put(progress.asked(options.in_words(wish)))
         place = Place(self.client, project=spec.project, name=str(spec.name))
+        forget_end(self.user.name, self.name)
         self._place = place  # from here on the place is given back at every end
         entered = await place.enter(spec, self._out_of_touch)
         teller = Teller(self.client, self._board)
@@ -222,7 +223,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         try:
             self._remember(await place.leave(ending, code))
         except Unavailable:
-            in_background(self._leave_later(place, ending, code))
+            tell_end(self.user.name, self.name, self._leave_later(place, ending, code))
         except HotdeskError as error:
             self.log.error("workspace.leave_failed workload=%s/%s: %s", place.project, place.name, error)
 
@@ -256,7 +257,8 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         super().load_state(state)
         saved = state.get("hotdesk")
         if saved:  # state is saved only once the server was started
-            self._place = _LazyPlace(self, **saved)
+            known = {name: saved[name] for name in ("project", "name", "id", "running") if name in saved}  # a later version may say more
+            self._place = _LazyPlace(self, **known)
 
 
 class _LazyPlace(Place):

@@ -11,7 +11,7 @@ from hotdesk_api.calls import Call
 from hotdesk_api.client import AsyncClient
 from hotdesk_api.errors import Conflict, Invalid, Refused
 from hotdesk_api.models import WorkloadDetail, WorkloadSpec
-from hotdesk_spawner import options
+from hotdesk_spawner import options, shared
 from hotdesk_spawner.place import Place
 
 SPEC = options.spec_of(options.Wish("team-a", gpu_millis=500), user="alice", server="")
@@ -93,6 +93,21 @@ async def test_an_end_that_is_told_late_does_not_end_the_workspace_that_was_open
     place.running = True
     assert await place.leave("stopped", None) is None
     assert scheduler.asked == ["POST /v1/workloads", "GET /v1/workloads/team-a/workspace-alice"]
+
+
+async def test_an_end_nobody_could_be_told_is_forgotten_when_the_workspace_is_opened_again() -> None:
+    """That takes over the place with the same id, or one that was asked for and never answered."""
+    told: list[str] = []
+
+    async def tell(what: str) -> None:
+        await asyncio.sleep(0.02)
+        told.append(what)
+
+    shared.tell_end("alice", "", tell("alice"))
+    shared.tell_end("bob", "", tell("bob"))
+    shared.forget_end("alice", "")
+    await asyncio.sleep(0.1)
+    assert told == ["bob"]
 
 
 async def test_a_place_that_is_still_its_own_is_given_back() -> None:
