@@ -12,6 +12,7 @@ from hotdesk_api.models import WorkloadDetail, WorkloadOut, WorkloadSpec
 from hotdesk_api.units import parse_cpu_millis, parse_gpus, parse_memory_mib
 
 from hotdesk.commands.checked import checked
+from hotdesk.commands.submit import UNNAMED_PULL_POLICY
 from hotdesk.listing import Listing
 from hotdesk.render import cluster, html, plain
 from hotdesk.render import jobs as views
@@ -157,8 +158,11 @@ def submit(
     interactive: bool = False,
     **more: Any,
 ) -> Job:
-    """Submit a job. Amounts are written as after the flags (`gpu="0.5"`, `memory="4G"`); `program` is source text to run instead of a
-    command; `more` are further members of `hotdesk_api.models.WorkloadSpec`, such as `node_type`, `priority`, `working_dir`."""
+    """Submit a job. Amounts are written as after the flags (`gpu="0.5"`, `memory="4G"`).
+
+    `program` is source text to run instead of a command, without `image` in `python`, on a cluster in the workspace's own image; `more`
+    are further members of `hotdesk_api.models.WorkloadSpec`, such as `node_type`, `priority`, `working_dir`.
+    """
     session = Session()
     _check_members(more)
     if isinstance(command, str) or isinstance(args, str):
@@ -182,6 +186,7 @@ def submit(
         "gpu_memory_mib": parse_memory_mib(gpu_memory, field="gpu_memory") if gpu_memory else None,
         "cpu_millis": parse_cpu_millis(_amount(cpu), field="cpu") if cpu is not None else None,
         "memory_mib": parse_memory_mib(memory, field="memory") if memory else None,
+        **({"image_pull_policy": UNNAMED_PULL_POLICY} if program is not None and not image else {}),
         **more,
     }
     if not wanted["image"]:

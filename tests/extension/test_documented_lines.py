@@ -225,6 +225,15 @@ def test_a_command_that_is_called_like_a_switch_is_still_run(program: str) -> No
         assert (spec.command, spec.args) == ([program], [])
 
 
+def test_a_cell_without_an_image_runs_in_the_one_of_its_surroundings_as_it_lies_on_the_node() -> None:
+    unnamed = spec_of(parse(split_line("submit a")), "p", program="print(1)", program_image="registry/lab:2")
+    assert (unnamed.image, unnamed.image_pull_policy) == ("registry/lab:2", "IfNotPresent")
+    named = spec_of(parse(split_line("submit a -i b")), "p", program="print(1)", program_image="registry/lab:2")
+    assert (named.image, named.image_pull_policy) == ("b", "Always")
+    typed = spec_of(parse(split_line("submit a --image-pull-policy Always")), "p", program="print(1)", program_image="registry/lab:2")
+    assert typed.image_pull_policy == "Always"
+
+
 def test_a_command_switched_off_leaves_what_follows_as_arguments() -> None:
     spec = spec_of(parse(split_line("submit a -i b --command=false -- x y")), "p")
     assert (spec.command, spec.args) == ([], ["x", "y"])

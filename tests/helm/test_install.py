@@ -260,7 +260,9 @@ def _lose_the_leader(release: Release) -> None:
 def _lose_the_proxy(release: Release) -> None:
     lost = release.pods(release.namespace, _PROXY)[0]["metadata"]
     release.cluster.kubectl("delete", "pod", lost["name"], "-n", release.namespace, "--force", "--grace-period=0")
-    release.until("there is another proxy", lambda: release.pods(release.namespace, _PROXY)[0]["metadata"]["uid"] != lost["uid"])
+    release.until(
+        "there is another proxy", lambda: any(pod["metadata"]["uid"] != lost["uid"] for pod in release.pods(release.namespace, _PROXY))
+    )
 
 
 def _connected_again(release: Release, demo: Person, kernel: Kernel) -> Kernel:

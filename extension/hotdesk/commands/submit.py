@@ -12,6 +12,7 @@ from hotdesk_api.units import NAME_MAX, NAME_PATTERN, parse_cpu_millis, parse_du
 from hotdesk.commands.checked import bad_name, checked
 from hotdesk.commands.parse import Typed, unknown
 
+UNNAMED_PULL_POLICY = "IfNotPresent"  # of an image that is a workspace's: that it runs is no promise that it can be fetched
 JUPYTER_IMAGE = "jupyter/scipy-notebook"
 JUPYTER_PORT = 8888
 GPU_MEMORY_MIN_MIB = 100
@@ -56,7 +57,7 @@ def spec_of(typed: Typed, project: str, *, program: str | None = None, program_i
         "service_type": service_type,
         "ports": ports,
         "large_shm": typed.on("large-shm") or None,
-        "image_pull_policy": _pull_policy(typed),
+        "image_pull_policy": _pull_policy(typed) or (None if typed.text("image") or program is None else UNNAMED_PULL_POLICY),
         "labels": _pairs(typed, "label"),
         "annotations": _pairs(typed, "annotation"),
         "command_line": command_line(typed.argv),
