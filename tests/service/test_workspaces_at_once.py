@@ -190,6 +190,7 @@ async def test_a_stop_that_is_under_way_is_not_asked_for_again(service: desks.Ru
 
 async def test_a_start_whose_submission_is_on_its_way_is_not_stopped(service: desks.Running, hub: Hub) -> None:
     """The hub lists it already, while the place of the one before is still being given back."""
+    service.desk.workspaces._patience = Patience(poll_s=3600, submit_s=3600)
     before = await granted(service, hub)
     await service.client().call(calls.delete("team-a", "alice"))
     await desks.until(lambda: state(service, before) is PodState.RELEASING)

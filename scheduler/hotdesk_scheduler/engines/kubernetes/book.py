@@ -159,8 +159,6 @@ class Book:
     def _note(self, entry: Entry, old: Pod | None, new: Pod | None) -> None:
         if _counted_of(old) != _counted_of(new):
             self._stale_nodes.update(pod.placement.node for pod in (old, new) if pod and pod.placement)
-        if old is None or new is None or old.attempt != new.attempt:
-            self._stale_nodes.update(seen.node for seen in self.kin_of(entry) if seen.node)  # wherever pods say to be this one
         before, after = _shares_of(old), _shares_of(new)
         if before == after:
             return
@@ -364,7 +362,7 @@ def _counted(seen: Seen) -> object:
 
 def _counted_of(pod: Pod | None) -> object:
     """What of a workload's pod says how much of a node is its own."""
-    return (pod.state in HOLDING, pod.placement, pod.request) if pod is not None else None
+    return (pod.state in HOLDING, pod.attempt, pod.placement, pod.request) if pod is not None else None
 
 
 def _shares_of(pod: Pod | None) -> frozenset[Key]:

@@ -16,6 +16,7 @@ from hotdesk_scheduler.engines.kubernetes.resources import FINALIZER, MANAGED, P
 
 MAX_PROGRAM_BYTES = 900 * 1024  # a ConfigMap has 1 MiB with everything
 TRIES = 3
+_PAUSES_S = (0.05, 0.05, 0.1, 0.1, 0.2, 0.2, 0.3, 0.5, 0.5, 1, 1, 1)
 
 
 @contextlib.contextmanager
@@ -54,11 +55,11 @@ async def add_namespace(api: Api, name: str, labels: dict[str, str]) -> None:
     except ApiError as error:
         if error.status != 409:
             raise
-    for _ in range(100):
+    for pause_s in _PAUSES_S:
         if await _has_account(api, name):
             return
-        await asyncio.sleep(0.05)
-    raise ApiError(0, "NoServiceAccount", f"namespace {name} has no default service account after 5 s")
+        await asyncio.sleep(pause_s)
+    raise ApiError(0, "NoServiceAccount", f"namespace {name} has no default service account yet: it is just being made, or deleted")
 
 
 async def add_project_namespace(api: Api, name: str, project: str) -> None:

@@ -120,7 +120,7 @@ class Reservations:
         return Reserved(seen.uid, seen.reservation.device) if seen.reservation.device else None
 
     async def _make(self, key: Key) -> bool:
-        """Whether it was not there: then the book knows it, unless it is gone again.
+        """Whether it was made: then the book knows it, unless it is gone again.
 
         Raises NotReservedError if the API server will not have it, ApiError if it fails inside.
         """
@@ -138,7 +138,7 @@ class Reservations:
                 return False
             if error.status == 404:  # somebody removed the namespace
                 self._has_namespace = False
-                return True
+                return False
             raise self._not_reserved(key, f"the API server refused its reservation pod: {error.message}") from error
         return True
 
