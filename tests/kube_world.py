@@ -106,6 +106,7 @@ class Kube(World):
         await engine._saving.close(0.01)
         await engine._events.close()
         await engine._api.close()
+        await engine._own_api.close()
 
     async def take_over(self) -> None:
         """The next scheduler, without waiting until the lease of a killed one has run out."""

@@ -211,10 +211,12 @@ def _run_a_job(release: Release, notebook: InNotebook) -> None:
     own = notebook.kernel.run("print(os.environ['NVIDIA_VISIBLE_DEVICES'])").text.strip()
     release.until("it runs on the other half of the workspace's GPU", lambda: f"on {own}" in notebook.line("logs hello"))
     assert "Running" in notebook.line("list")
-    notebook.kernel.run("%%runai submit cell --node-pools real\nimport jupyterlab\nprint('it finds', jupyterlab.__name__)")
-    release.until("the cell ran in the workspace's image", lambda: "it finds jupyterlab" in notebook.line("logs cell"))
-    notebook.line("delete hello")
-    release.until("it is gone", lambda: not release.pods(release.space("research"), "hotdesk.io/workload=hello"))
+    notebook.kernel.run("%%runai submit cell --node-pools real\nprint('the cell says', 6 * 7)")
+    release.until("the cell ran", lambda: "the cell says 42" in notebook.line("logs cell"))
+    pods = release.pods(release.space("research"), "hotdesk.io/workload=cell")
+    assert [pod["spec"]["containers"][0]["image"] for pod in pods] == ["localhost/notebook:1"]
+    notebook.line("delete hello cell")
+    release.until("both are gone", lambda: not release.pods(release.space("research"), "hotdesk.io/workload in (hello,cell)"))
 
 
 def _start_after_a_bad_start(release: Release) -> None:
