@@ -90,6 +90,21 @@ async def test_a_label_or_finalizer_taken_off_a_workload_is_put_back_and_nothing
     assert kube.pod(workload_id).state is PodState.RUNNING
 
 
+async def test_a_workload_that_is_forgotten_is_gone_though_its_deletion_takes_a_while(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen without its finalizer before it is leaving, it would get that back, and stay for ever: nobody could use its name again."""
+    workload_id = await kube.submit("job")
+    delete = kube.engine._api.delete
+
+    async def late(path: str, *options: Json) -> Any:
+        await asyncio.sleep(0.5)
+        return await delete(path, *options)
+
+    monkeypatch.setattr(kube.engine._api, "delete", late)
+    await asyncio.gather(kube.engine.forget(workload_id), kube.engine.forget(workload_id))
+    await gone(kube, kube.resource_path("job"))
+    await kube.submit("job")
+
+
 async def test_labels_taken_off_a_running_pod_do_not_hide_it_nor_does_a_copy_with_its_labels_count(kube: Kube) -> None:
     workload_id = await kube.submit("job", gpu=GpuRequest(whole=1))
     await kube.run(workload_id, placement=Placement(NODE, whole=1))

@@ -110,7 +110,7 @@ class Desired:
         except (ApiError, Conflict) as error:
             if isinstance(error, Conflict) or not error.is_passing:
                 meta = item["metadata"]
-                await objects.withdraw_workload(self._api, meta["namespace"], meta["name"], meta["uid"])
+                await objects.remove_workload(self._api, meta["namespace"], meta["name"], meta["uid"])
                 self._intake.workloads.remove((meta["namespace"], meta["name"]))
             raise
 

@@ -184,29 +184,24 @@ def check_program(spec: WorkloadSpec) -> None:
 
 
 async def remove_workload(api: Api, namespace: str, name: str, uid: str) -> None:
-    """Its resource, which holds on to its end (finalizer) until now; pods and program go with it."""
+    """Its resource, which holds on to its end (finalizer) until now; pods and program go with it.
+
+    Deleted first: who sees it without its finalizer, and not leaving, puts that back.
+    """
     path = resources.path("Workload", namespace, name)
     steps = [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": "/metadata/finalizers/0", "value": FINALIZER},
         {"op": "remove", "path": "/metadata/finalizers/0"},
     ]
+    await _delete(api, path, uid)
     try:
         await api.request("PATCH", path, steps, content_type=STEPS)
     except ApiError as error:
-        if error.status != 422:
-            if error.status == 404:
-                return
+        if error.status == 422:
+            await _let_go(api, path, uid)
+        elif error.status != 404:
             raise
-        if not await _let_go(api, path, uid):
-            return
-    await _delete(api, path, uid)
-
-
-async def withdraw_workload(api: Api, namespace: str, name: str, uid: str) -> None:
-    """One that somebody may have seen already. Deleted first: who sees it without its finalizer, and not leaving, puts that back."""
-    await _delete(api, resources.path("Workload", namespace, name), uid)
-    await remove_workload(api, namespace, name, uid)
 
 
 async def _delete(api: Api, path: str, uid: str) -> None:
@@ -219,20 +214,20 @@ async def _delete(api: Api, path: str, uid: str) -> None:
             raise
 
 
-async def _let_go(api: Api, path: str, uid: str) -> bool:
-    """Our finalizer is not the first, or not there. False if the workload is another one by now."""
+async def _let_go(api: Api, path: str, uid: str) -> None:
+    """Our finalizer is not the first, or not there, or the workload is another one by now."""
     while True:
         try:
             there = await api.get(path)
             if there["metadata"]["uid"] != uid:
-                return False
+                return
             left = [one for one in there["metadata"].get("finalizers", []) if one != FINALIZER]
             version = there["metadata"]["resourceVersion"]
             await api.merge(path, {"metadata": {"resourceVersion": version, "finalizers": left}})
-            return True
+            return
         except ApiError as error:
             if error.status == 404:
-                return False
+                return
             if error.status != 409:
                 raise
 
