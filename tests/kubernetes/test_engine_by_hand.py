@@ -105,6 +105,27 @@ async def test_a_workload_that_is_forgotten_is_gone_though_its_deletion_takes_a_
     await kube.submit("job")
 
 
+async def test_who_forgets_a_workload_late_does_not_forget_the_next_one_of_its_name(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner, who starts it anew, and the scheduler, which clears it away, may do so at once."""
+    first = await kube.submit("job")
+    delete, may_go_on = kube.engine._api.delete, asyncio.Event()
+
+    async def held(path: str, *options: Json) -> Any:
+        await may_go_on.wait()
+        return await delete(path, *options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kube.engine._api, "delete", held)
+        late = asyncio.create_task(kube.engine.forget(first))
+        await asyncio.sleep(0.05)
+    await kube.engine.forget(first)
+    second = await kube.submit("job")
+    may_go_on.set()
+    await late
+    assert [one.id for one in kube.engine.snapshot().workloads] == [second]
+    await kube.run(second)
+
+
 async def test_labels_taken_off_a_running_pod_do_not_hide_it_nor_does_a_copy_with_its_labels_count(kube: Kube) -> None:
     workload_id = await kube.submit("job", gpu=GpuRequest(whole=1))
     await kube.run(workload_id, placement=Placement(NODE, whole=1))

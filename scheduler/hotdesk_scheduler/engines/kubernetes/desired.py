@@ -156,8 +156,9 @@ class Desired:
                     await self._api.delete(path, {"preconditions": {"uid": member.uid}})
             else:
                 await objects.remove_workload(self._api, entry.namespace, entry.workload.name, entry.uid)
-        self._intake.workloads.remove(entry.key)
-        self._intake.forgotten(entry)
+        if self._book.entries.get(workload_id) is entry:  # else it was forgotten twice, and the next one may have its name by now
+            self._intake.workloads.remove(entry.key)
+            self._intake.forgotten(entry)
 
 
 def _check_claimed(entry: Entry, phase: Phase) -> None:
