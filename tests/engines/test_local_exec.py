@@ -108,24 +108,14 @@ async def test_closing_ends_the_whole_group(local: Local) -> None:
     await eventually(lambda: not _sleepers("805.5"), "the sleepers being gone")
 
 
-async def test_the_end_of_the_pod_ends_what_was_started_in_it(local: Local) -> None:
+@pytest.mark.parametrize("heeds", ["", "trap '' HUP; "], ids=["hangup", "no-hangup"])
+async def test_the_end_of_the_pod_ends_what_was_started_in_it_without_waiting_for_what_holds_its_output(local: Local, heeds: str) -> None:
     workload_id = await _running(local)
-    session = await local.engine.exec(workload_id, 0, ["sh", "-c", "setsid sleep 806.5 & echo up; sleep 806.5"], tty=False)
+    session = await local.engine.exec(workload_id, 0, ["sh", "-c", f"{heeds}setsid sleep 806.5 & echo up; sleep 806.5"], tty=False)
     await session.read()
     await local.stop(workload_id)
     await local.until(workload_id, PodState.STOPPED)
     assert not _sleepers("806.5")
-    await _all(session)
-
-
-async def test_the_end_of_the_pod_does_not_wait_for_what_holds_the_output_of_a_command_that_heeds_no_hangup(local: Local) -> None:
-    workload_id = await _running(local)
-    command = "trap '' HUP; setsid sleep 809.5 & echo up; sleep 809.5"
-    session = await local.engine.exec(workload_id, 0, ["sh", "-c", command], tty=False)
-    await session.read()
-    await local.stop(workload_id)
-    await local.until(workload_id, PodState.STOPPED)
-    assert not _sleepers("809.5")
     await _all(session)
 
 
