@@ -15,6 +15,7 @@ from hotdesk_api import calls, models
 from hotdesk_api.errors import Unavailable
 from hotdesk_scheduler.core.model import PodState, Policy
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.service import stops
 from hotdesk_scheduler.service.hub import HubClient
 from hotdesk_scheduler.service.workspaces import Patience
 from tornado import httpserver, netutil, web
@@ -278,13 +279,47 @@ async def test_slow_stops_do_not_wait_for_each_other(service: desks.Running, hub
     """Else the list is older with each of them, and people start again meanwhile."""
     hub.stops_together = 2
     await both_taken_away(service, hub)
-    await asyncio.wait_for(service.desk.workspaces.reconcile(), 10)
-    assert (sorted(hub.stopped), hub.active) == (["alice", "bob"], {})
+    await service.desk.workspaces.reconcile()
+    await desks.until(lambda: not hub.active)
+    assert sorted(hub.stopped) == ["alice", "bob"]
+
+
+async def test_a_workspace_is_asked_to_stop_while_the_hub_still_stops_another(service: desks.Running, hub: Hub) -> None:
+    """A hub answers after up to ten seconds; who is reclaimed meanwhile has to hear of it, and who has ended gives back its share."""
+    hub.stops_together = 2
+    first, second = await started(service, hub), await started(service, hub, "bob")
+    await service.engine.stop_pod(first.id, 0, TAKEN_AWAY, 1.0, service.desk.clock())
+    await desks.until(lambda: hub.stopped == ["alice"])
+    await service.engine.stop_pod(second.id, 0, TAKEN_AWAY, 1.0, service.desk.clock())
+    await desks.until(lambda: not hub.active)
+    assert hub.stopped == ["alice", "bob"]
+
+
+async def test_a_stop_that_has_no_turn_yet_is_asked_for_when_another_has_ended(
+    service: desks.Running, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stops, "AT_ONCE", 1)
+    await both_taken_away(service, hub)
+    service.desk.workspaces.wake()
+    await desks.until(lambda: not hub.active)
+    assert sorted(hub.stopped) == ["alice", "bob"]
 
 
 async def test_a_stop_that_the_hub_refuses_keeps_no_other_from_being_stopped(service: desks.Running, hub: Hub) -> None:
     hub.refuses.add("alice")
     await both_taken_away(service, hub)
-    with pytest.raises(Unavailable, match="answered 500"):
-        await service.desk.workspaces.reconcile()
-    assert sorted(hub.stopped) == ["alice", "bob"]
+    await service.desk.workspaces.reconcile()
+    await desks.until(lambda: any("answered 500" in problem for problem in service.desk.problems()))
+    await desks.until(lambda: sorted(hub.stopped) == ["alice", "bob"])
+
+
+async def test_what_kept_a_workspace_from_being_stopped_is_no_problem_any_more_when_it_has_ended(service: desks.Running, hub: Hub) -> None:
+    hub.refuses.add("alice")
+    before = await started(service, hub)
+    await service.engine.stop_pod(before.id, 0, TAKEN_AWAY, 1.0, service.desk.clock())
+    await desks.until(lambda: service.desk.problems() != [])
+    await service.client("host-token").call(calls.report_pod("team-a", "alice", models.PodReport(state="stopped")))
+    await service.client().call(calls.delete("team-a", "alice"))
+    await desks.until(lambda: not service.engine.snapshot().workloads)
+    await service.desk.workspaces.reconcile()
+    assert service.desk.problems() == []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -21,12 +21,12 @@ from hotdesk_scheduler.core.model import HOLDING, Kind, Phase, Pod, PodState, Wo
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.base import Engine
 from hotdesk_scheduler.service.hub import Hub, Server, Servers
+from hotdesk_scheduler.service.stops import Stops
 
 log = logging.getLogger(__name__)
 
 MISSES = 2
 REPLACE_WAIT_S = 20.0
-STOPS_AT_ONCE = 20
 _NOT_COMPARED = frozenset({"name", "name_prefix", "command_line", "labels", "annotations"})
 
 
@@ -59,7 +59,12 @@ class Workspaces:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._opened_at = clock()
-        self.problem: str | None = None
+        self._stops = Stops(hub, on_end=self._wake_soon)
+        self._problem: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        return self._problem or self._stops.problem
 
     async def start(self) -> None:
         self._opened_at = self._clock()
@@ -70,6 +75,7 @@ class Workspaces:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        await self._stops.close()
 
     def wake(self) -> None:
         """Something was stopped: look at it now rather than at the next poll."""
@@ -177,20 +183,20 @@ class Workspaces:
             self._wake.clear()
             try:
                 await self.reconcile()
-                self.problem = None
+                self._problem = None
             except Unavailable as error:
                 self._complain(error.sentence)
             except Exception as error:  # like the loop, this never ends
                 log.exception("workspaces.reconcile_failed")
-                self.problem = f"Workspaces could not be compared with the hub: {error}"
+                self._problem = f"Workspaces could not be compared with the hub: {error}"
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._patience.poll_s):  # wait_for would swallow a stop() in the moment of a wake()
                     await self._wake.wait()
 
     def _complain(self, sentence: str) -> None:
-        if self.problem != sentence:
+        if self._problem != sentence:
             log.warning("workspaces.hub_unreachable error=%s", sentence)
-        self.problem = sentence
+        self._problem = sentence
 
     async def reconcile(self) -> None:
         """Compare every workspace with the hub's list of servers. Raises Unavailable if the hub cannot be asked."""
@@ -203,18 +209,14 @@ class Workspaces:
             return
         self._heard_of.clear()
         servers: Servers = await self._hub.servers() if self._hub is not None else {}
-        to_stop = []
         for workload, pod in pods:
             if self._engine.find(workload.id) != workload or workload.id in self._heard_of:
                 self._wake_soon()  # what the hub said is older: the server it lists, or lacks, may be another one already
                 continue
             with contextlib.suppress(NotFound):  # it went by itself meanwhile
-                if await self._compare(workload, pod, servers.get(self.key(workload))):
-                    to_stop.append(workload)
-        await self._stop_in_hub(to_stop)
+                await self._compare(workload, pod, servers.get(self.key(workload)))
 
-    async def _compare(self, workload: Workload, pod: Pod, server: Server | None) -> bool:
-        """Whether the hub is to be asked to stop it."""
+    async def _compare(self, workload: Workload, pod: Pod, server: Server | None) -> None:
         if pod.state is PodState.PENDING and workload.phase is Phase.ACTIVE:
             await self._compare_waiting(workload, server)
         elif pod.state is PodState.STARTING:
@@ -222,25 +224,9 @@ class Workspaces:
         elif pod.state is PodState.RUNNING:
             await self._compare_running(workload, pod, server)
         elif pod.state is PodState.RELEASING:
-            return await self._compare_stopping(workload, pod, server)
-        return False
-
-    async def _stop_in_hub(self, workloads: Sequence[Workload]) -> None:
-        """Several at once, as the hub answers only when a server has ended or ten seconds are over. Raises the first failure."""
-        if self._hub is None or not workloads:
-            return
-        hub, turns = self._hub, asyncio.Semaphore(STOPS_AT_ONCE)
-
-        async def stop(workload: Workload) -> None:
-            async with turns:
-                if self._engine.find(workload.id) == workload and workload.id not in self._making_way:
-                    await hub.stop(*self.key(workload))
-
-        answers = await asyncio.gather(*(stop(workload) for workload in workloads), return_exceptions=True)
-        self._wake_soon()
-        for failure in answers:
-            if failure is not None:
-                raise failure
+            await self._compare_stopping(workload, pod, server)
+        if pod.state is not PodState.RELEASING:
+            self._stops.drop(workload.id)
 
     def _silent_s(self, workload: Workload) -> float:
         seen = self._touched.setdefault(workload.id, max(workload.created_at, self._opened_at))
@@ -273,23 +259,21 @@ class Workspaces:
             log.warning("workspace.end_not_reported workload=%s", workload.id)
             await self._ended(workload, pod)
 
-    async def _compare_stopping(self, workload: Workload, pod: Pod, server: Server | None) -> bool:
+    async def _compare_stopping(self, workload: Workload, pod: Pod, server: Server | None) -> None:
         """Have the hub asked until its list no longer has it. Without a hub, its deadline decides."""
         if workload.id in self._making_way:
-            return False  # what the hub lists may be the new start, which waits for this
+            return  # what the hub lists may be the new start, which waits for this
         now = self._clock()
-        if self._hub is not None and server is not None:
-            if server.pending == "spawn" and now - self._starts.setdefault(workload.id, now) < self._patience.submit_s:
-                self._wake_soon()  # it may be the next start, whose submission is on its way
-                return False
-            if now - self._asked.get(workload.id, float("-inf")) < min(self._patience.poll_s, 10.0):
-                return False
+        if self._hub is None or server is None:
+            if self._hub is not None or pod.release_deadline is None or now >= pod.release_deadline:
+                await self._ended(workload, pod)
+        elif server.pending == "spawn" and now - self._starts.setdefault(workload.id, now) < self._patience.submit_s:
+            self._wake_soon()  # it may be the next start, whose submission is on its way
+        elif now - self._asked.get(workload.id, float("-inf")) >= min(self._patience.poll_s, 10.0) and (
+            server.pending == "stop" or self._stops.ask(workload.id, *self.key(workload))
+        ):
             self._asked[workload.id] = now
             self._wake_soon()
-            return server.pending != "stop"
-        if self._hub is not None or pod.release_deadline is None or now >= pod.release_deadline:
-            await self._ended(workload, pod)
-        return False
 
     def _wake_soon(self) -> None:
         asyncio.get_running_loop().call_later(1.0, self._wake.set)
@@ -302,6 +286,7 @@ class Workspaces:
         for noted in (self._touched, self._asked, self._granted, self._starts):
             noted.pop(workload_id, None)
         self._missed.pop(workload_id, None)
+        self._stops.drop(workload_id)
 
 
 def _same(before: WorkloadSpec, after: WorkloadSpec) -> bool:
