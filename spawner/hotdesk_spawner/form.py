@@ -43,8 +43,10 @@ def plan_in_words(plan: Explanation) -> str:
 
 
 def _chosen(last: Mapping[str, Any]) -> dict[str, Any]:
-    """The form's fields for JSON options, so that the last choice comes up again."""
+    """The form's fields for JSON options, so that the last choice comes up again, or as they were sent and refused."""
     fields = {"gpu_mode": "none", "gpu_fraction": "0.5", "gpus": "1", "gpu_memory": "", "cpu": "", "memory": "", "project": ""}
+    if "gpu_mode" in last:
+        return fields | {name: last[name] for name in fields if name in last} | {"preemptible": "preemptible" in last}
     fields |= {name: str(last[name]) for name in ("project", "cpu", "memory", "gpu_memory") if last.get(name)}
     if fields["gpu_memory"]:
         fields["gpu_mode"] = "memory"

@@ -32,9 +32,14 @@ class Wish:
     preemptible: bool = False
 
 
+def typed(form: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The form's fields as they were sent."""
+    return {name: str(values[0]).strip() for name, values in form.items() if values and name != "_xsrf"}
+
+
 def from_form(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The form's fields as JSON user options. Raises Invalid for a choice the form does not have."""
-    fields = {name: str(values[0]).strip() for name, values in form.items() if values and name != "_xsrf"}
+    fields = typed(form)
     kind = fields.get("gpu_mode")
     if kind is None:  # not our form (a link with ?opt-gpu=…): the same names as in JSON
         return {name: value for name, value in fields.items() if value}

@@ -97,14 +97,14 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         return saved if isinstance(saved, Mapping) else {}
 
     def _read_form(self, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        chosen: dict[str, Any] = {}
+        self._typed = options.typed(fields)
         try:
             chosen = options.from_form(fields)
             options.read(chosen, projects=self.groups or [str(chosen.get("project", ""))])
         except HotdeskError as error:
             if not (self.user.admin and error.field == "project"):  # an admin may use projects without being in their groups
-                self._typed = chosen
                 raise refusal(error) from error
+        self._typed = {}
         return chosen
 
     @default("options_from_form")

@@ -81,6 +81,20 @@ def test_a_refusal_is_a_sentence_with_what_would_work(person: LogIn, wish: dict[
     assert sentence in page.text.replace("&#39;", "'")
 
 
+def test_a_refused_form_comes_back_as_it_was_filled_in(person: LogIn) -> None:
+    browser = person("alice").browse()
+    fields = {"project": "team-a", "gpu_mode": "memory", "gpu_memory": "plenty", "cpu": "2", "preemptible": "on"}
+    page = browser.post("/hub/spawn/alice", data=fields | {"_xsrf": browser.cookies.get("_xsrf", path="/hub/") or ""}).text
+    assert "GPU memory plenty" in page
+    for kept in (
+        'value="plenty"',
+        'id="hd-kind-memory" value="memory" checked',
+        'placeholder="as usual (for example 2 or 500m)" value="2"',
+    ):
+        assert kept in page
+    assert 'value="plenty"' not in browser.get("/hub/spawn/alice").text, "but once only"
+
+
 def test_a_wish_refused_again_and_again_is_never_said_to_be_granted(person: LogIn) -> None:
     alice = person("alice")
     answers = [alice.ask(project="team-a", gpu="nan") for _ in range(3)]

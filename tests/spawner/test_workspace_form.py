@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hotdesk_api.models import Explanation, NodeOut, ProjectOut
 from hotdesk_spawner import form
 
@@ -47,6 +48,17 @@ def test_the_last_choice_comes_up_again() -> None:
     assert checked(html({"gpu": "2"})) == "whole"
     assert checked(html({"gpu": "0"})) == "none"
     assert checked(html({"gpu_memory": "8G"})) == "memory"
+
+
+@pytest.mark.parametrize("amount", ["", "a few"])
+def test_what_was_refused_comes_up_again_as_it_was_typed(amount: str) -> None:
+    text = html({"project": "team-b", "gpu_mode": "whole", "gpus": amount, "memory": "much", "preemptible": "on"})
+    assert '<option value="team-b" selected>' in text
+    assert checked(text) == "whole"
+    assert f'value="{amount}"' in next(line for line in text.splitlines() if 'name="gpus"' in line)
+    assert re.search(r'name="memory"[^>]*value="much"', text)
+    assert re.search(r'name="preemptible"[^>]* checked', text)
+    assert not re.search(r'name="preemptible"[^>]* checked', html({"gpu_mode": "none"}))
 
 
 def test_what_people_typed_is_never_markup() -> None:
