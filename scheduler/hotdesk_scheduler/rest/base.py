@@ -68,7 +68,7 @@ class Handler(web.RequestHandler):
         try:
             return await self.authenticator.caller(self.token())
         except Unauthorized as error:
-            self.desk.refused_login(str(self.request.remote_ip), error.sentence)
+            self.desk.recorder.refused_login(str(self.request.remote_ip), error.sentence)
             raise
 
     def parsed(self, model: type[M]) -> M:

@@ -103,7 +103,7 @@ class Exec(websocket.WebSocketHandler):
                 value=self.name,
                 next_step=f"`runai why {self.name} -p {self.project}` says what it waits for.",
             )
-        self.desk.audit(self.caller, "exec", project=self.project, subject=self.name, message=request.argv[0])
+        self.desk.recorder.audit(self.caller, "exec", project=self.project, subject=self.name, message=request.argv[0])
         self.session = await self.desk.engine.exec(
             entry.workload.id, index, request.argv, tty=request.tty, rows=request.rows, columns=request.columns
         )

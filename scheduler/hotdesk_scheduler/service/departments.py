@@ -95,7 +95,7 @@ async def _put(desk: Desk, caller: Caller, action: str, department: Department) 
     entitlements.check_limit(department)
     await desk.engine.put_department(department)
     quota = "the sum of its projects'" if department.quota_is_sum else format_gpus(department.gpu.quota)
-    desk.audit(caller, action, subject=department.name, message=f"GPU quota {quota}")
+    desk.recorder.audit(caller, action, subject=department.name, message=f"GPU quota {quota}")
     desk.loop.wake()
     return show(desk, caller, department.name)
 
@@ -114,5 +114,5 @@ async def delete(desk: Desk, caller: Caller, name: str) -> None:
             next_step=f"Take them out first: `runai project update {there[0]} --department {NONE}`.",
         )
     await desk.engine.delete_department(name)
-    desk.audit(caller, "delete department", subject=name)
+    desk.recorder.audit(caller, "delete department", subject=name)
     desk.loop.wake()

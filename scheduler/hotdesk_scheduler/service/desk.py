@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from hotdesk_api import models
@@ -28,7 +27,7 @@ from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.decisionlog.writer import DecisionLog
 from hotdesk_scheduler.engines.base import Engine, Mirror
 from hotdesk_scheduler.metrics import Metrics
-from hotdesk_scheduler.records import Audit, Event, PastUse, Records
+from hotdesk_scheduler.records import PastUse, Records
 from hotdesk_scheduler.service import specs
 from hotdesk_scheduler.service.callers import Caller, no_such_workload
 from hotdesk_scheduler.service.feed import Feed
@@ -36,6 +35,7 @@ from hotdesk_scheduler.service.hub import Hub
 from hotdesk_scheduler.service.loop import MAX_BREATH_S, Loop
 from hotdesk_scheduler.service.past import Past
 from hotdesk_scheduler.service.pausing import Pausing
+from hotdesk_scheduler.service.recorder import Recorder, event_out
 from hotdesk_scheduler.service.submissions import Submissions
 from hotdesk_scheduler.service.verbs import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Clock
 from hotdesk_scheduler.service.views import STEP, Entry, Views, reason_of, reason_out, with_trouble
@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 RESUMABLE = frozenset({Phase.SUSPENDED, Phase.STOPPED, Phase.TIMED_OUT, Phase.ACTIVE})
 FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.TIMED_OUT, Phase.STOPPED})
-REFUSALS_S = 10.0
 
 
 class Desk:
@@ -75,6 +74,7 @@ class Desk:
         self._mirror = mirror
         self.clock = clock
         self.feed = Feed()
+        self.recorder = Recorder(engine, records, self.feed, mirror, clock=clock)
         self.views = Views(engine)
         self.metrics = Metrics(self)
         self.workspaces = Workspaces(engine, hub, clock=clock, patience=patience or Patience())
@@ -85,7 +85,7 @@ class Desk:
             policy,
             clock=clock,
             tick_s=tick_s,
-            announce=self.announce,
+            announce=self.recorder.announce,
             after_pass=self._after_pass,
             news=self._news.set,
             observe_s=self.metrics.observe_pass,
@@ -101,7 +101,6 @@ class Desk:
         engine.pod_environment = self.pod_environment
         self._recalling: asyncio.Task[None] | None = None
         self._progress: dict[str, models.Progress] = {}
-        self._refused: dict[str, float] = {}
         self._telling: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -211,31 +210,6 @@ class Desk:
     def _keep_past(self, at: float, usage: Usage) -> None:
         self.records.add(PastUse(at, usage))
 
-    def announce(self, event: Event) -> None:
-        self.records.add(event)
-        if self._mirror is not None and event.workload_id is not None:
-            self._mirror.show_event(event.workload_id, event.type, event.reason, event.message)
-        if not len(self.feed):
-            return
-        workload = self.engine.find(event.workload_id) if event.workload_id else None
-        kind = workload.kind.value if workload else None
-        self.feed.event(self.engine.snapshot().version, event_out(event), workload_kind=kind)
-
-    def audit(self, caller: Caller, action: str, *, project: str | None = None, subject: str | None = None, message: str = "") -> None:
-        log.info("audit user=%s action=%s project=%s subject=%s", caller.name, action, project, subject)
-        self.records.add(Audit(self.clock(), caller.name, action, project=project, subject=subject, message=message))
-
-    def refused_login(self, address: str, sentence: str) -> None:
-        """Audited at most every ten seconds per address, so that nobody can fill the records with refusals."""
-        now = self.clock()
-        if now - self._refused.get(address, float("-inf")) < REFUSALS_S:
-            return
-        if len(self._refused) > 1000:
-            self._refused.clear()
-        self._refused[address] = now
-        log.warning("login.refused address=%s", address)
-        self.records.add(Audit(now, "?", "login", outcome="refused", subject=address, message=sentence))
-
     def problems(self) -> list[str]:
         """What /readyz shows; empty = all is well."""
         recording = self.decision_log.problem if self.decision_log else None
@@ -300,8 +274,10 @@ class Desk:
         else:
             workload = await self._submissions.submit(spec, user)
         asked = format_gpus(spec.gpu_millis) if not spec.gpu_memory_mib else f"{spec.gpu_memory_mib} MiB of a GPU"
-        self.audit(caller, "submit", project=spec.project, subject=workload.name, message=f"{spec.kind}, GPU {asked}, image {spec.image}")
-        self._event(workload, "Submitted", f"{user} submitted {workload.name}.", user=user)
+        self.recorder.audit(
+            caller, "submit", project=spec.project, subject=workload.name, message=f"{spec.kind}, GPU {asked}, image {spec.image}"
+        )
+        self.recorder.asked(workload, "Submitted", f"{user} submitted {workload.name}.", user=user)
         self.loop.wake()
         self._news.set()
         return self._entry_of(workload.id)
@@ -369,26 +345,12 @@ class Desk:
         return self._entry_of(entry.workload.id)
 
     def _changed(self, caller: Caller, action: str, workload: Workload) -> None:
-        self.audit(caller, action, project=workload.project, subject=workload.name)
+        self.recorder.audit(caller, action, project=workload.project, subject=workload.name)
         past = {"delete": "deleted", "suspend": "suspended", "resume": "resumed"}[action]
-        self._event(workload, past.capitalize(), f"{caller.name} {past} {workload.name}.", user=caller.name)
+        self.recorder.asked(workload, past.capitalize(), f"{caller.name} {past} {workload.name}.", user=caller.name)
         self.loop.wake()
         self._news.set()
         self.workspaces.wake()
-
-    def _event(self, workload: Workload, reason: str, message: str, *, user: str) -> None:
-        self.announce(
-            Event(
-                at=self.clock(),
-                reason=reason,
-                message=message,
-                source="api",
-                project=workload.project,
-                workload=workload.name,
-                workload_id=workload.id,
-                user=user,
-            )
-        )
 
     # progress
 
@@ -416,19 +378,6 @@ class Desk:
             before = self._progress.get(entry.workload.id, models.Progress())
             self._progress[entry.workload.id] = before.model_copy(update=progress.model_dump(exclude_unset=True))
             self._news.set()
-
-
-def event_out(event: Event) -> models.EventOut:
-    return models.EventOut(
-        at=datetime.fromtimestamp(event.at, UTC),
-        type="Warning" if event.type == "Warning" else "Normal",
-        source=event.source,
-        reason=event.reason,
-        message=event.message,
-        project=event.project,
-        workload=event.workload,
-        user=event.user,
-    )
 
 
 def displaced_out(one: Displaced) -> models.Displaced:

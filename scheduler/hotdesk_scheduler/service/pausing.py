@@ -89,6 +89,6 @@ async def put(desk: Desk, caller: Caller, spec: SchedulingSpec) -> Scheduling:
         await desk.pausing.set(Pause(caller.name, desk.clock(), spec.why) if spec.paused else None)
         now = desk.pausing.now
         desk.loop.policy = replace(desk.loop.policy, paused=now.reason if now else None)
-        desk.audit(caller, "pause scheduling" if spec.paused else "resume scheduling", message=spec.why)
+        desk.recorder.audit(caller, "pause scheduling" if spec.paused else "resume scheduling", message=spec.why)
         desk.loop.wake()
     return show(desk, caller)

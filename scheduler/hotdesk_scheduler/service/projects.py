@@ -97,7 +97,7 @@ async def update(desk: Desk, caller: Caller, name: str, spec: ProjectSpec) -> Pr
 async def _put(desk: Desk, caller: Caller, action: str, project: Project) -> ProjectOut:
     _check_parents(desk, project)
     await desk.engine.put_project(project)
-    desk.audit(caller, action, project=project.name, message=f"GPU quota {format_gpus(project.gpu.quota)}")
+    desk.recorder.audit(caller, action, project=project.name, message=f"GPU quota {format_gpus(project.gpu.quota)}")
     desk.loop.wake()
     return show(desk, caller, project.name)
 
@@ -116,7 +116,7 @@ async def delete(desk: Desk, caller: Caller, name: str) -> None:
             next_step=f"Delete them first: `runai list -p {name}` shows them.",
         )
     await desk.engine.delete_project(name)
-    desk.audit(caller, "delete project", project=name)
+    desk.recorder.audit(caller, "delete project", project=name)
     desk.loop.wake()
 
 
