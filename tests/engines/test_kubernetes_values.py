@@ -180,6 +180,15 @@ def test_projects_and_departments_come_back_as_they_were_written(gpu: Quota, cpu
     assert resources.read_department(stored(resources.department_object(department, "ns"))) == department
 
 
+@pytest.mark.parametrize("request_", [{"cpuMillis": -1000}, {"memoryMib": -1}, {"gpu": {"whole": -8}}], ids=str)
+def test_a_hand_cannot_write_that_a_pod_gives_what_it_should_ask_for(request_: codec.Json) -> None:
+    """It would be subtracted from what its project and its node have in use."""
+    meta = {"name": "by-hand", "namespace": "hotdesk-team-a", "uid": "u", "resourceVersion": "1"}
+    item = {"metadata": meta, "spec": {"image": "bash", "scheduling": {"kind": "train", "podRequests": [request_]}}}
+    with pytest.raises(ValueError, match=r"not a (GPU|pod's) request"):
+        resources.read_workload(item, "team-a")
+
+
 def test_the_schemas_know_every_field_that_is_written_and_no_other() -> None:
     schemas = {one["spec"]["names"]["kind"]: _spec_of(one) for one in crds.definitions()}
     asked = {codec.camel(name) for name in WorkloadSpec.model_fields} - {"name", "namePrefix", "project"}

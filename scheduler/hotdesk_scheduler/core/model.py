@@ -98,6 +98,10 @@ class PodRequest:
     cpu_millis: int = 0
     memory_mib: int = 0
 
+    def __post_init__(self) -> None:
+        if self.cpu_millis < 0 or self.memory_mib < 0:
+            raise ValueError(f"not a pod's request: {self!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
