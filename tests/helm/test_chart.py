@@ -163,6 +163,17 @@ def test_pods_have_no_rights_they_do_not_need(case: str) -> None:
     assert {name for name, is_mounted in speaks.items() if is_mounted} == {"scheduler", "hub"} & set(speaks)
 
 
+def test_what_teams_may_do_is_bound_to_nobody_by_the_chart_and_can_be_left_out() -> None:
+    def names(values: Json, kind: str) -> set[str]:
+        return {item["metadata"]["name"] for item in render(values) if item["kind"] == kind}
+
+    own = {"hotdesk:rel-hotdesk", "hotdesk:rel-hotdesk-hub"}
+    assert names({}, "ClusterRole") == own | {"hotdesk:rel-hotdesk-view", "hotdesk:rel-hotdesk-edit"}
+    assert {item["roleRef"]["name"] for item in render({}) if item["kind"] == "ClusterRoleBinding"} == own
+    assert names({"rbac": {"aggregateClusterRoles": False}}, "ClusterRole") == own
+    assert names({"rbac": {"create": False}}, "ClusterRole") == set()
+
+
 def test_whole_is_placed_where_the_values_say() -> None:
     items = render(MATRIX["whole-own"])
     pods = [item["spec"]["template"]["spec"] for item in items if item["kind"] == "Deployment"] + [only(items, "Pod")["spec"]]

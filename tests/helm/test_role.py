@@ -34,9 +34,9 @@ async def limited(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Kube]:
     if cluster.external:
         pytest.skip("KUBECONFIG names another cluster, whose audit log is not ours")
     world = Kube(cluster, tmp_path)
+    rights = [item for item in render(LEAST, namespace=world.namespace) if item["kind"] in _RIGHTS]
     await world.prepare()
     try:
-        rights = [item for item in render(LEAST, namespace=world.namespace) if item["kind"] in _RIGHTS]
         cluster.apply(*rights, namespace=world.namespace)
         limits = _kubeconfig_of(cluster, world.namespace, tmp_path)
         world.config = replace(world.config, kubeconfig=limits, pod=await _own_pod(world))
@@ -48,8 +48,9 @@ async def limited(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Kube]:
             await world.engine.close()
     finally:
         await world.clean_up()
-        for kind in ("clusterrole", "clusterrolebinding"):
-            cluster.kubectl("delete", kind, f"{world.namespace}:rel-hotdesk", "--ignore-not-found", "--wait=false")
+        for item in rights:
+            if item["kind"].startswith("Cluster"):
+                cluster.kubectl("delete", item["kind"], item["metadata"]["name"], "--ignore-not-found", "--wait=false")
 
 
 async def _own_pod(world: Kube) -> str:
