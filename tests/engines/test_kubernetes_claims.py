@@ -105,6 +105,14 @@ def test_a_size_that_is_none_is_refused_with_a_sentence(size: str) -> None:
     assert "is no size of a pod group: hotdesk.io/pod-group-size says" in problem
 
 
+def test_claims_are_those_that_volumes_name_and_those_that_the_cluster_makes_for_ephemeral_ones() -> None:
+    named = [{"name": name, "persistentVolumeClaim": {"claimName": "data"}} for name in ("a", "b")]
+    template = {"spec": {"accessModes": ["ReadWriteOnce"]}}
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}, *named, {"name": "c", "emptyDir": {}}]
+    assert claim(volumes=volumes).volume_claims == ("data", "p-scratch")
+    assert claim().volume_claims == ()
+
+
 NONSENSE = (
     "",
     "0",

@@ -16,6 +16,7 @@ from hotdesk_scheduler.core.model import Department, GpuRequest, Kind, Placement
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION, FINALIZER, MANAGED
+from hotdesk_scheduler.engines.kubernetes.volumes import SELECTED_NODE
 from kube_world import Kube
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
@@ -101,6 +102,7 @@ async def _do_everything(world: Kube) -> None:
     await engine.forget(job)
     await _adopt(world)
     await _take_in(world)
+    await _have_a_volume_made(world)
     await _share(world)
     await _look_where_a_home_lies(world)
     await _forget_what_others_hold(world)
@@ -153,6 +155,27 @@ async def _take_in(world: Kube) -> None:
             if any("Nothing says how many" in one.get("message", "") for one in found):
                 break
             await asyncio.sleep(0.05)
+
+
+async def _have_a_volume_made(world: Kube) -> None:
+    """For a pod of somebody else, by a class that waits for its node."""
+    name, classes = f"{world.namespace}-late", "/apis/storage.k8s.io/v1/storageclasses"
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+    await world.api.create(classes, {**kind, "provisioner": "test.hotdesk.io/x", "volumeBindingMode": "WaitForFirstConsumer"})
+    space = f"/api/v1/namespaces/{world.namespace}-team-a"
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": name}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "late"}, "spec": spec}
+    await world.api.create(f"{space}/persistentvolumeclaims", claim)
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "late"}}]
+    pod = {"schedulerName": "hotdesk", "containers": [{"name": "theirs", "image": "x"}], "volumes": volumes}
+    made = await world.api.create(f"{space}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stores"}, "spec": pod})
+    await eventually(lambda: world.find(made["metadata"]["uid"]), "it being queued")
+    await world.start(made["metadata"]["uid"])
+    for _ in range(300):
+        if SELECTED_NODE in (await world.api.get(f"{space}/persistentvolumeclaims/late"))["metadata"].get("annotations", {}):
+            break
+        await asyncio.sleep(0.05)
+    await world.api.delete(f"{classes}/{name}")
 
 
 async def _share(world: Kube) -> None:

@@ -184,3 +184,62 @@ def test_a_gang_of_others_borrows_gives_all_of_it_back_and_goes_on_later(
     until(lambda: gang(running=4), "all four running again")
     cluster.kubectl("delete", "statefulset", "trainer", "-n", there, "--wait=false")
     until(lambda: "trainer" not in bob.ok("list", "-p", "team-b"), "it being gone from the list")
+
+
+def disk(namespace: str, node: str) -> list[dict[str, Any]]:
+    """A claim of team-a, named by a volume that only this node reaches."""
+    there = f"{namespace}-team-a"
+    kept = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    volume = {
+        "capacity": {"storage": "1Gi"},
+        "local": {"path": "/played"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        "claimRef": {"namespace": there, "name": "data"},
+    }
+    claim = {"resources": {"requests": {"storage": "1Gi"}}, "volumeName": namespace}
+    return [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": {**kept, **volume}},
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data"},
+            "spec": {**kept, **claim},
+        },
+    ]
+
+
+def test_a_job_of_others_starts_where_its_volume_lies_and_says_that_it_waits_for_that_node(
+    start: Start, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    one = start("first")
+    until(lambda: is_ready(one), "the scheduler being ready")
+    home, there = f"{namespace}-1", f"{namespace}-team-a"
+    until(lambda: cluster.get("serviceaccounts", "-n", there)["items"], "the project's namespace")
+    limits = {"limits": {"nvidia.com/gpu": "8"}}
+    hog = {"nodeName": home, "containers": [{"name": "main", "image": "x", "resources": limits}]}
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hog"}, "spec": hog}, namespace=namespace)
+    container = {"name": "main", "image": "train:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    chosen = {"schedulerName": "hotdesk", "restartPolicy": "Never", "nodeSelector": {"hotdesk.io/pool": namespace}}
+    template = {"spec": {**chosen, "containers": [container], "volumes": volumes}}
+    try:
+        cluster.apply(*disk(namespace, home), namespace=there)
+        cluster.apply(
+            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "theirs"}, "spec": {"template": template}}, namespace=there
+        )
+
+        def pod() -> dict[str, Any]:
+            return next((item for item in cluster.get("pods", "-n", there)["items"] if item["metadata"]["name"].startswith("theirs")), {})
+
+        def told() -> str:
+            return " ".join(one.get("message", "") for one in pod().get("status", {}).get("conditions", []))
+
+        words = f"Its volume data lies on node {home}."
+        until(lambda: words in told(), f"the condition saying where it lies, not {told()}")
+        assert words in Desk(one, tmp_path, one.alice).ok("why", pod()["metadata"]["name"], "-p", "team-a")
+        cluster.kubectl("delete", "pod", "hog", "-n", namespace, "--force", "--grace-period=0")
+        until(lambda: pod()["status"].get("phase") == "Running", "it running")
+        assert pod()["spec"]["nodeName"] == home
+    finally:
+        cluster.kubectl("delete", "persistentvolume", namespace, "--ignore-not-found", "--wait=false")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hotdesk_api.errors import Conflict, NotFound
 from hotdesk_api.models import WorkloadSpec
 
-from hotdesk_scheduler.core.model import HOLDING, Department, Kind, Node, Placement, Pod, Project, Resources, Snapshot, Workload
+from hotdesk_scheduler.core.model import HOLDING, Department, Kind, Node, Placement, Pod, Project, Resources, Snapshot, Volume, Workload
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import devices
@@ -27,11 +27,12 @@ _NONE = Resources()
 
 @dataclass(slots=True)
 class Member:
-    """A pod of others that is one of a workload's; `told` is what it was last told about why it waits."""
+    """A pod of others that is one of a workload's; `told`: why it waits, as it was last told; `volumes`: what its claims tie it to."""
 
     name: str
     uid: str
     told: str = ""
+    volumes: tuple[Volume, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from hotdesk_api.errors import Conflict
 
-from hotdesk_scheduler.core.model import HOLDING, Phase, Pod, PodState
+from hotdesk_scheduler.core.model import HOLDING, Phase, Pod, PodState, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
@@ -26,6 +26,7 @@ from hotdesk_scheduler.engines.kubernetes.claims import Claim
 from hotdesk_scheduler.engines.kubernetes.groups import Group
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 from hotdesk_scheduler.engines.kubernetes.sizes import Sizes
+from hotdesk_scheduler.engines.kubernetes.volumes import Found, Looks
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
 _ENDED = (Life.SUCCEEDED, Life.FAILED, Life.FADED)
@@ -73,11 +74,13 @@ class Claimed:
         self._ages: dict[str, float] = {}
         self._retelling: dict[str, asyncio.TimerHandle] = {}
         self._sizes = Sizes(api, heard=self._resize, is_wanted=self._is_wanted)
+        self._looks = Looks(api, heard=self.look_again, is_wanted=self._is_claim_wanted)
 
     async def stop(self) -> None:
         for timer in self._retelling.values():
             timer.cancel()
         await self._sizes.stop()
+        await self._looks.stop()
 
     # what is seen
 
@@ -131,7 +134,17 @@ class Claimed:
             self._refuse(seen, claim, project)
         elif (problem := claim.problem or self._untellable(claim)) and seen.node is None:  # nothing we could decide would be right
             self._refuse(seen, claim, Reason(ReasonCode.NODES_EXCLUDED, problem))
-        elif claim.group is not None:
+        else:
+            self._begin_where_its_volumes_lie(seen, claim, project)
+
+    def _begin_where_its_volumes_lie(self, seen: Seen, claim: Claim, project: str) -> None:
+        """That is said of one that has no node yet."""
+        found = self._looks.of(seen.namespace, claim.volume_claims) if seen.node is None else Found()
+        if found is None or found.problem:
+            self._refuse(seen, claim, Reason(ReasonCode.IMAGE_OR_VOLUME_ERROR, found.problem) if found else None)
+            return
+        claim = replace(claim, volumes=found.tied) if found.tied else claim
+        if claim.group is not None:
             self._begin_in_gang(seen, claim, project, claim.group)
         else:
             self._begin_alone(seen, claim, project)
@@ -249,9 +262,10 @@ class Claimed:
     def _join(self, entry: Entry, index: int, seen: Seen, claim: Claim) -> None:
         now = time.time()
         pod = claims.pod_of(seen, claim, index, now)
-        self._refused.pop(seen.uid, None)
-        self._book.join(entry, index, Member(seen.name, seen.uid))
-        self._book.put(entry, transitions.with_another(entry.workload, pod, now))
+        if (refused := self._refused.pop(seen.uid, None)) is not None:
+            refused[1].hold = None  # if that is not written yet, it need not be any more
+        self._book.join(entry, index, Member(seen.name, seen.uid, volumes=claim.volumes))
+        self._book.put(entry, _tied(entry, transitions.with_another(entry.workload, pod, now)))
         self._give(entry, pod)
 
     def _give(self, entry: Entry, pod: Pod) -> None:
@@ -311,11 +325,19 @@ class Claimed:
 
     def _leave(self, entry: Entry, index: int) -> None:
         self._book.leave(entry, index)
-        self._book.put(entry, transitions.without(entry.workload, index, time.time()))
+        self._book.put(entry, _tied(entry, transitions.without(entry.workload, index, time.time())))
         self._book.changed(Change("updated", entry.workload.id, index))
         self._drop_if_done(entry)
         if entry.workload.id in self._book.entries:
             self.retell(entry)
+
+    def take_in_again(self, entry: Entry, index: int) -> None:
+        """Its claims are not what they were when it was taken in."""
+        seen = self._book.seen_of(entry, entry.pod(index))
+        self._leave(entry, index)
+        if seen is not None and seen.claim is not None:
+            self._looks.forget(seen.namespace, seen.claim.volume_claims)
+            self._begin(seen)
 
     def _drop_if_done(self, entry: Entry) -> None:
         if any(pod.state is not PodState.SUCCEEDED for pod in entry.workload.pods):
@@ -351,6 +373,16 @@ class Claimed:
         if any(group is not None and group.said_at == path for group in of):
             return True
         return any(gang.said_at == path and _waits(gang.entry) for gang in self._gangs.values())
+
+    def _is_claim_wanted(self, namespace: str, name: str) -> bool:
+        of = (seen for seen, _ in self._refused.values() if seen.namespace == namespace)
+        return any(seen.claim is not None and name in seen.claim.volume_claims for seen in of)
+
+
+def _tied(entry: Entry, workload: Workload) -> Workload:
+    """All volumes of its pods count for all of them: it is placed as a whole."""
+    volumes = tuple({one.name: one for member in entry.members.values() for one in member.volumes}.values())
+    return workload if workload.volumes == volumes else replace(workload, volumes=volumes)
 
 
 def _waits(entry: Entry) -> bool:

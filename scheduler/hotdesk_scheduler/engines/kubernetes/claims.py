@@ -20,6 +20,7 @@ from hotdesk_scheduler.core.model import (
     PodState,
     Share,
     Toleration,
+    Volume,
     Workload,
 )
 from hotdesk_scheduler.engines.kubernetes import manifests
@@ -65,7 +66,7 @@ class Claim:
     """What a pod of others asks for. `problem`: why it cannot be placed by us, in a sentence.
 
     `project` is the one it names, by label or annotation `project_by`. `maker`: what would make the pod again, as kubectl names it.
-    `config_map`: from which its environment reads its share of a GPU.
+    `config_map`: from which its environment reads its share of a GPU. `volumes`: to which its claims tie it, where they were looked at.
     """
 
     request: PodRequest
@@ -85,6 +86,8 @@ class Claim:
     maker: str = ""
     maker_uid: str = ""
     config_map: str = ""
+    volume_claims: tuple[str, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     problem: str = ""
 
 
@@ -119,6 +122,7 @@ def read_claim(item: Json) -> Claim | None:
         maker=f"{owner['kind'].lower()} {owner['name']}" if owner else "",
         maker_uid=str(owner.get("uid", "")),
         config_map=_config_map(notes, spec),
+        volume_claims=_volume_claims(meta["name"], spec),
         problem=wrong or wrong_group or _problem(notes),
     )
 
@@ -130,6 +134,13 @@ def _config_map(notes: Json, spec: Json) -> str:
     variables = [one for container in spec["containers"] for one in container.get("env") or [] if one["name"] == _DEVICES]
     refers = [(one.get("valueFrom") or {}).get("configMapKeyRef") or {} for one in variables]
     return next((str(one["name"]) for one in refers if one.get("name")), "")
+
+
+def _volume_claims(pod: str, spec: Json) -> tuple[str, ...]:
+    """Those that its volumes name; the cluster makes that of an ephemeral one, by this name."""
+    volumes = spec.get("volumes") or []
+    named = [str(one["persistentVolumeClaim"]["claimName"]) for one in volumes if one.get("persistentVolumeClaim")]
+    return tuple(dict.fromkeys([*named, *(f"{pod}-{one['name']}" for one in volumes if one.get("ephemeral"))]))
 
 
 def _class(notes: Json, spec: Json) -> tuple[int, bool, Kind]:

@@ -31,6 +31,7 @@ from hotdesk_scheduler.engines.kubernetes.shares import Shares
 from hotdesk_scheduler.engines.kubernetes.tries import GivenUpError, Tries
 from hotdesk_scheduler.engines.kubernetes.troubles import Troubles
 from hotdesk_scheduler.engines.kubernetes.turns import Rank
+from hotdesk_scheduler.engines.kubernetes.volumes import Making, NotToBeHadError
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class Pods:
         self._is_over = is_over
         self._tasks: set[asyncio.Task[None]] = set()
         self._troubles = Troubles(book, saving)
+        self._making = Making(api, book)
+        self.take_in_again: Callable[[Entry, int], None] = lambda entry, index: None
 
     async def close(self, within_s: float = 5.0) -> None:
         if self._tasks:
@@ -200,6 +203,7 @@ class Pods:
                     notes |= manifests.reserved_note(told)
                     owner = {"apiVersion": "v1", "kind": "Pod", "name": member.name, "uid": member.uid}
                     await tried.until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
+                await self._making.ready(entry, pod, tried, is_over)
                 body = {
                     "apiVersion": "v1",
                     "kind": "Binding",
@@ -207,6 +211,9 @@ class Pods:
                     "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
                 }
                 await tried.until_it_works(partial(self._in_turn, self._api.create, path, body), gives_up=is_over)
+        except NotToBeHadError:
+            if not is_over():
+                self.take_in_again(entry, index)
         except (GivenUpError, NotReservedError) as error:
             await self._waits_again(entry, index, str(error), is_over)
         except ApiError as error:

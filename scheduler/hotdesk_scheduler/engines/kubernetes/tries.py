@@ -28,7 +28,7 @@ class Tries:
 
     def __init__(self, what: str, tell: Callable[[str], None], *, ends: bool = True) -> None:
         self._what = what
-        self._tell = tell
+        self.tell = tell
         self._ends = ends
         self._since: tuple[float, float] | None = None
 
@@ -53,7 +53,7 @@ class Tries:
             raise GivenUpError(f"{self._what} for {_minutes(now - began)}: {said(error)}")
         if now - began >= TOLD_AFTER_S:
             at = datetime.fromtimestamp(since, UTC).strftime("%H:%M UTC")
-            self._tell(f"{self._what}; it has been tried again and again since {at}: {said(error)}")
+            self.tell(f"{self._what}; it has been tried again and again since {at}: {said(error)}")
 
 
 def was_reached(error: ApiError) -> bool:
