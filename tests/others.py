@@ -46,6 +46,15 @@ class Others:
         body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
         return await self.kube.api.create(f"/apis/batch/v1/namespaces/{self.space}/jobs", body)
 
+    async def delete(self, name: str) -> None:
+        """At once; returns when its name is free."""
+        await self.kube.api.delete(f"{self.path}/{name}", {"gracePeriodSeconds": 0})
+        for _ in range(200):
+            if name not in [item["metadata"]["name"] for item in (await self.kube.api.get(self.path))["items"]]:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{name} is still there")
+
     async def condition(self, name: str) -> Json:
         found = (await self.kube.api.get(f"{self.path}/{name}"))["status"].get("conditions", [])
         return next((one for one in found if one["type"] == "PodScheduled"), {})

@@ -1,4 +1,4 @@
-"""What an informer believes when the answer to a write of our own comes late."""
+"""What an informer believes of news that come late, or not one by one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hotdesk_scheduler.engines.kubernetes.api import Api, Json
 from hotdesk_scheduler.engines.kubernetes.watch import Informer, Key
 
 
-def pod(name: str, version: int) -> Json:
-    return {"metadata": {"namespace": "s", "name": name, "resourceVersion": str(version)}}
+def pod(name: str, version: int, uid: str = "u") -> Json:
+    return {"metadata": {"namespace": "s", "name": name, "uid": uid, "resourceVersion": str(version)}}
 
 
 class Server:
@@ -75,3 +75,14 @@ async def test_what_is_looked_at_again_counts_though_it_is_older_than_the_last_l
     await found.list()
     await found.stop()
     assert there == [("s", "a")]
+
+
+async def test_of_one_that_was_made_again_under_its_name_while_nobody_watched_the_end_is_told_first() -> None:
+    server = Server()
+    server.items = [pod("a", 95, "first")]
+    told: list[tuple[str | None, str | None]] = []
+    found = Informer(cast(Api, server), "/pods", lambda item: str(item["metadata"]["uid"]), lambda key, new, old: told.append((new, old)))
+    await found.list()
+    server.items, server.version = [pod("a", 117, "second")], 120
+    await found.list()
+    assert told == [("first", None), (None, "first"), ("second", None)]

@@ -97,6 +97,19 @@ async def test_what_runs_is_found_again_after_a_restart_with_its_place(kube: Kub
     assert kube.pod(waits).state is PodState.PENDING
 
 
+async def test_one_made_again_under_its_name_while_nobody_watched_is_another_and_the_first_holds_nothing(
+    kube: Kube, others: Others
+) -> None:
+    first = await others.make("worker-0", gpus=1)
+    await kube.run(first, placement=Placement("dgx1-1", whole=1))
+    await kube.engine._intake.pods.stop()
+    await others.delete("worker-0")
+    second = await others.put("worker-0", gpus=1)
+    kube.engine._intake.pods.start()
+    await eventually(lambda: kube.find(second), "the second one being queued")
+    assert kube.find(first) is None
+
+
 @pytest.mark.parametrize(
     ("spec", "annotations", "words"),
     [

@@ -41,7 +41,8 @@ def key_of(item: Json) -> Key:
 class Informer(Generic[T]):
     """Objects of one kind by (namespace, name), each as what `keep` makes of it (None: not for us).
 
-    `tell(key, new, old)` is called for every change, in order, with None for what is not there.
+    `tell(key, new, old)` is called for every change, in order, with None for what is not there. New and old are one object: of one that
+    was made again under its name, first the end is told.
     """
 
     def __init__(self, api: Api, path: str, keep: Callable[[Json], T | None], tell: Callable[[Key, T | None, T | None], None]) -> None:
@@ -53,6 +54,7 @@ class Informer(Generic[T]):
         self._keep = keep
         self._tell = tell
         self._versions: dict[Key, int] = {}
+        self._uids: dict[Key, str] = {}
         self._gone: dict[Key, int] = {}
         self._listed = -1  # the version of the last list; what is older and unknown is gone
         self._task: asyncio.Task[None] | None = None
@@ -139,10 +141,12 @@ class Informer(Generic[T]):
 
     def put(self, item: Json) -> None:
         """News of an object, also from the answer to a write of our own."""
-        key, version = key_of(item), _version(item)
+        key, version, uid = key_of(item), _version(item), item["metadata"]["uid"]
         if version <= self._versions.get(key, self._listed) or version <= self._gone.get(key, -1):
             return
-        self._versions[key] = version
+        if self._uids.get(key, uid) != uid:
+            self.remove(key)
+        self._versions[key], self._uids[key] = version, uid
         self._gone.pop(key, None)
         kept = self._keep(item)
         if kept is None:
@@ -165,12 +169,13 @@ class Informer(Generic[T]):
         self.start()
 
     def remove(self, key: Key) -> None:
-        """We have deleted it ourselves."""
+        """It is gone: we have deleted it ourselves, or another one has its name."""
         self._remove(key, self._versions.get(key, 0))
 
     def _remove(self, key: Key, version: int) -> None:
         if version < self._versions.get(key, -1):
             return
+        self._uids.pop(key, None)
         if self._versions.pop(key, None) is not None:
             self._gone[key] = version
             if len(self._gone) > REMEMBERED:
