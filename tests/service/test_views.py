@@ -8,7 +8,7 @@ from pathlib import Path
 import desks
 from hotdesk_api import calls
 from hotdesk_api.models import Progress, WorkloadOut
-from hotdesk_scheduler.core.model import Phase, PodState, Policy
+from hotdesk_scheduler.core.model import Phase, PodState, Policy, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.fake import FakeEngine
 from hotdesk_scheduler.service.loop import Loop
@@ -60,6 +60,26 @@ async def test_only_what_moved_is_told() -> None:
     changed, removed = views.refresh(engine.snapshot(), loop.holds, {})
     assert [view.id for view in removed] == [last.workload_id]
     assert len(changed) < len(loop.holds)
+
+
+async def test_two_of_one_name_are_both_listed_and_the_one_that_stays_is_found() -> None:
+    engine, loop = await busy(4)
+    there = engine.snapshot()
+    views = Views(engine)
+
+    def listed(*workloads: Workload) -> list[str]:
+        views.refresh(replace(there, workloads=workloads), loop.holds, {})
+        return [entry.view.id for entry in views]
+
+    first, second = (replace(workload, project="team-a", name="same") for workload in there.workloads[:2])
+    assert listed(first) == [first.id]
+    assert listed(first, second) == [first.id, second.id]
+    first, second = (replace(workload, priority=70) for workload in (first, second))
+    assert listed(first, second) == [first.id, second.id]
+    assert listed(second) == [second.id]
+    assert views.id_of("team-a", "same") == second.id
+    assert listed() == []
+    assert views.id_of("team-a", "same") is None
 
 
 async def test_a_job_is_simulated_where_its_node_is_and_while_it_waits_where_no_gpu_is_real() -> None:

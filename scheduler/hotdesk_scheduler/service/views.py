@@ -118,7 +118,8 @@ class Views:
         self._snapshot = snapshot
         for workload in gone:
             del self._workloads[workload.id]
-            del self._by_name[workload.project, workload.name]
+            if self._by_name.get((workload.project, workload.name)) == workload.id:
+                del self._by_name[workload.project, workload.name]
         for workload in new:
             self._workloads[workload.id] = workload
             self._by_name[workload.project, workload.name] = workload.id
@@ -180,8 +181,7 @@ class Views:
 
     def __iter__(self) -> Iterator[Entry]:
         """Those that were looked at, by project, then name."""
-        found = [self._by_name[key] for key in sorted(self._by_name)]
-        return iter([self._entries[workload_id] for workload_id in found if workload_id in self._entries])
+        return iter(sorted(self._entries.values(), key=lambda entry: (entry.view.project, entry.view.name)))
 
     def _view(self, workload: Workload, hold: Hold | None, progress: Progress | None) -> WorkloadOut:
         spec = self._engine.spec(workload.id)
