@@ -11,6 +11,7 @@ from engine_world import RECLAIMED, eventually
 from hotdesk_api.errors import Conflict
 from hotdesk_scheduler.core.model import GpuRequest, Phase, Placement, PodState, Project, Share, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines.kubernetes import resources
 from kube_world import Kube
 from others import Others
 
@@ -48,6 +49,26 @@ async def test_one_that_a_hand_labels_as_a_workloads_pod_is_nobodys_and_its_gpus
     await kube.api.merge(f"{others.path}/bare", {"metadata": {"labels": labels}})
     await eventually(lambda: kube.find(uid) is None, "its workload being gone")
     assert next(node for node in kube.engine.snapshot().nodes if node.name == name).foreign.gpu_millis == 2000
+
+
+async def test_a_name_is_one_workloads_in_its_project(kube: Kube, others: Others) -> None:
+    """A list that has one of two is no help, and a command by name would reach either of them."""
+    bare = await others.make("train", gpus=1)
+    with pytest.raises(Conflict, match="Project team-a already has a workload named train"):
+        await kube.submit("train")
+    await others.put("one", annotations={"hotdesk.io/pod-group": "train", "hotdesk.io/pod-group-size": "1"})
+    gang: Workload = await eventually(lambda: others.called("train."), "the gang")
+    by_hand = {"apiVersion": resources.API_VERSION, "kind": "Workload", "metadata": {"name": "train"}, "spec": {"image": "bash"}}
+    await kube.api.create(resources.path("Workload", others.space), by_hand)
+    await eventually(lambda: kube.find(bare).name != "train", "the pod giving way")  # type: ignore[union-attr]  # it is there
+    ours = next(workload for workload in kube.engine.snapshot().workloads if workload.name == "train")
+    names = {bare: f"train.{bare}", gang.id: f"train.{others.space}", ours.id: "train"}
+    assert {workload.id: workload.name for workload in kube.engine.snapshot().workloads} == names
+    assert kube.engine.spec(bare).name == names[bare]
+    await kube.run(bare, placement=Placement("dgx1-1", whole=1))
+    await kube.restart()
+    assert kube.find(ours.id).name == "train"  # type: ignore[union-attr]  # it is there
+    assert len({workload.name for workload in kube.engine.snapshot().workloads}) == 3
 
 
 async def test_what_it_holds_is_counted_once(kube: Kube, others: Others) -> None:

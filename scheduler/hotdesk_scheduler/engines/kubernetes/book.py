@@ -95,6 +95,7 @@ class Book:
     def __init__(self, *, version: int) -> None:
         self.entries: dict[str, Entry] = {}
         self.keys: dict[Key, str] = {}
+        self._names: dict[tuple[str, str], str] = {}
         self.projects: dict[str, Project] = {}
         self.departments: dict[str, Department] = {}
         self.nodes: dict[str, Node] = {}
@@ -117,9 +118,23 @@ class Book:
         except KeyError:
             raise NotFound(f"There is no workload {workload_id}.", field="id", value=workload_id) from None
 
+    def named(self, project: str, name: str) -> Entry | None:
+        return self.entries.get(self._names.get((project, name), ""))
+
+    def rename(self, entry: Entry, name: str) -> None:
+        self._forget_name(entry.workload)
+        entry.workload, entry.spec = replace(entry.workload, name=name), entry.spec.model_copy(update={"name": name})
+        self._names[entry.workload.project, name] = entry.workload.id
+
+    def _forget_name(self, workload: Workload) -> None:
+        """Unless it is another's by now."""
+        if self._names.get((workload.project, workload.name)) == workload.id:
+            del self._names[workload.project, workload.name]
+
     def add(self, entry: Entry) -> None:
         self.entries[entry.workload.id] = entry
         self.keys[entry.key] = entry.workload.id
+        self._names[entry.workload.project, entry.workload.name] = entry.workload.id
         for pod in entry.workload.pods:
             self._note(entry, None, pod)
 
@@ -127,6 +142,7 @@ class Book:
         entry = self.entries.pop(workload_id, None)
         if entry is not None:
             self.keys.pop(entry.key, None)
+            self._forget_name(entry.workload)
             for index in tuple(entry.members):
                 self.leave(entry, index)
             for pod in entry.workload.pods:

@@ -197,12 +197,22 @@ class Claimed:
         self._book.changed(Change("submitted", seen.uid))
 
     def _entry(self, seen: Seen, claim: Claim, project: str, workload_id: str, name: str) -> Entry:
-        """Outside of its project's own namespace its name says where it is."""
-        if self._owner_of(seen.namespace) != project or (seen.namespace, name) in self._book.keys:
-            name = f"{name}.{seen.namespace}"
+        name = self._free_name(name, project, seen.namespace, workload_id)
         workload = claims.workload_of(workload_id, name, claim, project)
         spec = claims.spec_of(name, claim, project)
         return Entry(seen.namespace, workload_id, 0, workload, spec, is_claimed=True, maker=claim.maker)
+
+    def _free_name(self, name: str, project: str, namespace: str, workload_id: str) -> str:
+        """Outside of its project's own namespace, and where the name is another's, it says where it is; or else which it is."""
+        names = [name] if self._owner_of(namespace) == project else []
+        names.append(f"{name}.{namespace}")
+        return next((one for one in names if self._book.named(project, one) is None), f"{name}.{workload_id}")
+
+    def give_way(self, entry: Entry) -> None:
+        """A workload of ours has its name now."""
+        workload = entry.workload
+        self._book.rename(entry, self._free_name(workload.name, workload.project, entry.namespace, workload.id))
+        self._book.changed(Change("updated", workload.id))
 
     def _begin_in_gang(self, seen: Seen, claim: Claim, project: str, group: Group) -> None:
         gang = self._gangs.get((seen.namespace, group.name))

@@ -85,6 +85,8 @@ class Desired:
             raise Invalid(f"{workload.id[:100]!r} cannot be the id of a workload.", field="id", value=workload.id[:100])
         if workload.id in self._book.entries:
             return
+        if (namesake := self._book.named(workload.project, workload.name)) is not None and namesake.is_claimed:
+            raise _name_taken(workload)
         namespace = self._intake.namespace_of(workload.project)
         with objects.told():
             if spec.volume_claims:

@@ -316,7 +316,10 @@ class Intake:
             asked = replace(asked, workload=replace(asked.workload, id=asked.uid))
         entry = Entry(asked.namespace, asked.uid, asked.version, asked.workload, asked.spec, said=asked.said)
         entry.suspended = entry.workload.phase is Phase.SUSPENDED
+        namesake = self.book.named(entry.workload.project, entry.workload.name)
         self.book.add(entry)
+        if namesake is not None and namesake.is_claimed:
+            self.claimed.give_way(namesake)
         for index, held in asked.grants.items():
             if (placement := entry.pod(index).placement) is not None:
                 self.book.grant(entry, index, placement.node, held)
