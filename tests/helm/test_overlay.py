@@ -278,6 +278,12 @@ def test_manifests_choose_the_pods_they_mean(release: Release) -> None:
     release.close("carol")
 
 
+def test_hub_gets_the_same_rights_in_projects_namespaces_as_that_of_our_own_chart() -> None:
+    own = (OVERLAY.parent / "hotdesk" / "templates" / "hub-rbac.yaml").read_text().partition("rules:\n")[2].partition("---")[0]
+    (role,) = (item for item in yaml.safe_load_all((OVERLAY / "rights.yaml").read_text()) if item["kind"] == "ClusterRole")
+    assert role["rules"] == yaml.safe_load(own)
+
+
 def test_readme_names_what_the_packages_need() -> None:
     assert f"pip download --no-deps -d build/needs {' '.join(NEEDS)} " in (OVERLAY / "README.md").read_text()
 
