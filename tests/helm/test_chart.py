@@ -112,13 +112,13 @@ def test_settings_are_those_the_scheduler_knows() -> None:
     assert schema["seedProjects"]["propertyNames"] == {"pattern": NAME_PATTERN, "maxLength": NAME_MAX}
 
 
-@pytest.mark.parametrize("quota", [4, 0, -1, 2.5, 0.1, 0.333, "4", "0.125", "-1", "unlimited", "none", 1_000_000])
+@pytest.mark.parametrize("quota", [4, 0, -1, 2.5, 0.1, 0.333, 1.001, 999_999.999, "4", "0.125", "-1", "unlimited", "none", 1_000_000])
 def test_quotas_of_the_first_projects_are_taken_as_numbers_and_as_text(quota: str | float) -> None:
     given = _variables(render({**LEAST, "seedProjects": {"team-a": quota}}), "scheduler")["HOTDESK_SEED_PROJECTS"]["value"]
     assert parse_seed_projects(given) == [("team-a", parse_quota(str(quota)))]
 
 
-@pytest.mark.parametrize("quota", [-4, -0.5, 1_000_001, "-4", "four", "4 GPUs", "1.2345", "nan", "4,team-b=2"])
+@pytest.mark.parametrize("quota", [-4, -0.5, 0.0001, 4.0005, 1_000_001, "-4", "four", "4 GPUs", "1.2345", "nan", "4,team-b=2"])
 def test_quotas_of_the_first_projects_that_the_scheduler_would_refuse_or_misread_are_refused(quota: str | float) -> None:
     with pytest.raises(ChartError, match=r"seedProjects/team-a"):
         render({**LEAST, "seedProjects": {"team-a": quota}})
