@@ -98,6 +98,8 @@ def test_older_kubernetes_is_refused() -> None:
         ({**LEAST, "seedProjects": {"system": 4}, "projectPrefix": "kube-"}, "which is not for projects"),
         ({**LEAST, "seedProjects": {"desk": 4}, "projectPrefix": "hot"}, "which is not for projects"),
         ({**LEAST, "httpRoute": {"enabled": True}}, "minItems"),
+        ({"podLabels": {"app.kubernetes.io/name": "gpus"}}, "at '/podLabels/app.kubernetes.io~1name': false schema"),
+        ({"podLabels": {"hotdesk.io/leads": "true"}}, "at '/podLabels/hotdesk.io~1leads': false schema"),
     ],
 )
 def test_values_that_cannot_work_are_refused_with_the_reason(values: Json, says: str) -> None:
