@@ -312,6 +312,14 @@ def test_commands_of_the_notes_work_as_they_are_copied(case: str) -> None:
         assert r"GPUS:.status.allocatable.nvidia\.com/gpu" in said
 
 
+@pytest.mark.parametrize("release", ["a.b", "1", "9-hotdesk", "1" * 53, "a" * 44 + ".b", "hotdesk.1"])
+def test_names_are_those_services_may_have_whatever_the_releases_is(release: str, cluster: Cluster, namespace: str) -> None:
+    items = [item for item in render({}, release=release, namespace=namespace) if item["kind"] in ("Service", "Deployment")]
+    assert len(items) == 7
+    assert all(item["metadata"]["name"][0].isalpha() for item in items)  # older versions of Kubernetes want it so
+    cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-n", namespace, "-f", "-", given=_list(items))
+
+
 @pytest.mark.parametrize("release", ["a" * 53, "hotdesk-" + "b" * 45, "c" * 44 + "-" + "c" * 8])
 def test_names_are_short_enough_for_services_however_long_the_releases_is(release: str) -> None:
     names = {item["metadata"]["name"] for item in render({}, release=release) if item["kind"] == "Service"}

@@ -1,6 +1,7 @@
-{{/* Short enough for the longest name of a Service that is made of it. */}}
+{{/* What is made of it are names a Service may have: short enough, without dots, and a letter comes first. */}}
 {{- define "hotdesk.name" -}}
-{{- $name := .Release.Name }}
+{{- $name := .Release.Name | replace "." "-" }}
+{{- if regexMatch "^[0-9]" $name }}{{ $name = printf "hotdesk-%s" $name }}{{ end -}}
 {{- if not (contains "hotdesk" $name) }}{{ $name = printf "%s-hotdesk" (trunc 45 $name | trimSuffix "-") }}{{ end -}}
 {{- trunc 53 $name | trimSuffix "-" -}}
 {{- end }}
@@ -17,7 +18,7 @@
 {{/* (list $ "hub") */}}
 {{- define "hotdesk.selectorOf" -}}
 app.kubernetes.io/name: hotdesk
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
