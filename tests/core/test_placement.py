@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from builders import World, node, q
-from hotdesk_scheduler.core.model import GpuRequest, NodeRule, Policy, Resources, Taint, Toleration, Volume
+from hotdesk_scheduler.core.model import GpuRequest, NodeRule, Placement, Policy, Resources, Share, Taint, Toleration, Volume
 
 
 def test_a_job_goes_to_the_fullest_node_that_takes_it() -> None:
@@ -84,6 +84,43 @@ def test_memory_requests_join_a_gpu_with_enough_left() -> None:
     first, second, third = (world.asks("a", 0, gpu_memory_mib=mib) for mib in (10_000, 8_000, 6_000))
     world.settle()
     assert world.group_of(first) == world.group_of(third) != world.group_of(second)
+
+
+def test_a_closed_shared_gpu_takes_nobody_more_and_is_free_when_the_last_one_has_left() -> None:
+    world = World(node("n1", 3, closed_groups=("g0",)), a=4)
+    first = world.runs("a", 0.25, group="g0")
+    second = world.asks("a", 0.25)
+    world.settle()
+    assert (world.group_of(first), world.group_of(second)) == ("g0", "g1")
+    big = world.asks("a", 2)
+    world.settle()
+    assert big not in world.running()
+    world.delete(first)
+    world.settle()
+    assert big in world.running()
+
+
+def test_a_place_that_is_kept_on_a_shared_gpu_that_closes_is_given_up() -> None:
+    world = World(node("n1", 1), node("n2", 1), a=2)
+    world.runs("a", 0.25, group="g0")
+    name = world.asks("a", 0.5)
+    workload = world.get(name)
+    kept = replace(workload.pods[0], nominated=Placement("n1", shares=(Share("g0", 500),)))
+    world.engine.put_workload(replace(workload, pods=(kept,)))
+    world.engine.put_node(node("n1", 1, closed_groups=("g0",)))
+    world.settle()
+    assert world.node_of(name) == "n2"
+
+
+def test_a_gang_of_unequal_shares_leaves_a_closed_gpu_alone_as_well() -> None:
+    world = World(node("n1", 2, closed_groups=("g0",)), a=2)
+    world.runs("a", 0.1, group="g0")
+    gang = world.workload("a", 0.5, pods=2)
+    unequal = replace(gang.pods[1], request=replace(gang.pods[1].request, gpu=GpuRequest(millis=300)))
+    world.engine.put_workload(replace(gang, pods=(gang.pods[0], unequal)))
+    world.settle()
+    places = [pod.placement for pod in world.get(gang.name).pods]
+    assert [share.group for place in places if place for share in place.shares] == ["g1", "g1"]
 
 
 def test_the_same_fraction_on_two_devices() -> None:

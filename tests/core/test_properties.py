@@ -20,7 +20,7 @@ from hotdesk_scheduler.core.plan import Hold, Move, Start, Stop
 from hotdesk_scheduler.core.shares import Claim, divide
 from hypothesis import given
 from hypothesis import strategies as st
-from random_worlds import MANY, NAMES, SEEDS, QuickWorld, a_history, a_state, an_ask, shuffled
+from random_worlds import MANY, NAMES, SEEDS, SHARED_GPUS, QuickWorld, a_history, a_state, an_ask, shuffled
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -86,6 +86,16 @@ def test_what_is_held_and_what_is_free_is_what_there_is_and_no_share_is_handed_o
         assert 0 <= account.fair[0] <= min(account.limit[0], account.requested[0])
         if account.children and all(child.quota[0] < 2**60 for child in account.children):
             assert sum(child.fair[0] for child in account.children) <= account.fair[0]
+
+
+@MANY
+@given(seed=SEEDS)
+def test_nobody_is_put_on_a_shared_gpu_that_is_closed_and_it_comes_to_rest(seed: int) -> None:
+    """Those who are on it stay (`invariants` look at who comes)."""
+    world, chance = a_state(seed), random.Random(seed)
+    for one in world.snapshot().nodes:
+        world.engine.put_node(replace(one, closed_groups=tuple(sorted(chance.sample(SHARED_GPUS, chance.randint(1, 2))))))
+    world.rest(within=10)
 
 
 # --- deterministic ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Node, Placement, Pod, PodRequest, PodState, Project, Resources, Share, Workload
 from hotdesk_scheduler.engines.kubernetes import manifests, nodes, observe, reservation
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book, Entry, Member
 from hotdesk_scheduler.engines.kubernetes.health import Health
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 from hotdesk_scheduler.engines.kubernetes.reservation import Reservation, Reserved, Told
@@ -192,7 +192,35 @@ def test_who_shares_a_gpu_that_broke_says_so_until_it_is_well_again() -> None:
         found.see(("r", "gpu"), one)
         health.look(one)
     assert entry.errors[0].startswith("GPU GPU-1, which it uses, is reported broken by n1")
+    sentence = entry.errors.pop(0)  # as at its start
+    health.look(broken)
+    assert entry.errors == {0: sentence}
     found.see(("r", "gpu"), well)
     health.look(well)
     assert entry.errors == {}
-    assert saved.names == ["job", "job"]
+    assert saved.names == ["job", "job", "job"]
+
+
+def test_a_shared_gpu_that_broke_is_closed_until_it_is_well_again() -> None:
+    found, _ = book()
+    for broken, closed in (((), ()), (("GPU-1",), ("g0",)), ((), ())):
+        found.see(("r", "gpu"), seen("gpu", reservation=Reservation("g0", "GPU-1"), broken=broken))
+        assert found.snapshot().nodes[0].closed_groups == closed
+
+
+@pytest.mark.parametrize(
+    ("kind", "others", "advice"),
+    [
+        (Kind.TRAIN, False, "; stop and resume it to get another one."),
+        (Kind.WORKSPACE, False, "; stop it and start it again from the hub to get another one."),
+        (Kind.TRAIN, True, "; delete its pod (kubectl delete pod p -n s) and have it made again to get another one."),
+    ],
+)
+def test_how_to_get_another_gpu_than_the_broken_one_is_what_its_owner_can_do(kind: Kind, others: bool, advice: str) -> None:
+    found, entry = book()
+    found.put(entry, replace(entry.workload, kind=kind))
+    if others:
+        found.join(entry, 0, Member("p", "u"))
+    found.see(("r", "gpu"), seen("gpu", reservation=Reservation("g0", "GPU-1"), broken=("GPU-1",)))
+    Health(found, Saved()).look(found.pods["r", "gpu"])  # type: ignore[arg-type]  # as above
+    assert entry.errors[0].endswith(advice)

@@ -6,14 +6,18 @@ The nodes are played; what only a kubelet can show is in test_shares_on_a_real_n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster.running import Cluster
 from engine_world import eventually, heard
-from hotdesk_scheduler.core.model import Kind, PodState
+from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.model import Kind, PodState, Policy, Project, Quota
+from hotdesk_scheduler.core.plan import Start
 from hotdesk_scheduler.engines.kubernetes import claims, reservation
 from hotdesk_scheduler.engines.kubernetes.observe import RESERVED
 from hotdesk_scheduler.engines.kubernetes.reserving import LOOK_EVERY_S
@@ -133,6 +137,46 @@ async def test_who_shares_a_gpu_that_is_not_held_any_more_ends_with_a_sentence_a
     await kube.engine.requeue_pod(first, 0)
     await kube.start(first, placement=half(kube, "g0"))
     await kube.until(first, PodState.RUNNING)
+
+
+async def test_a_gpu_that_broke_is_told_by_whoever_comes_later_as_well_and_no_plan_puts_anybody_on_it(kube: Kube) -> None:
+    await kube.engine.put_project(Project("team-a", gpu=Quota(2000)))
+    first = await start(kube, "a", "g0")
+    await kube.until(first, PodState.RUNNING)
+    await _breaks(kube)
+    later = await start(kube, "b", "g0")  # planned a moment before it broke
+    await kube.until(later, PodState.RUNNING)
+    await eventually(lambda: "is reported broken" in _said(kube, later), "its saying so")
+    await kube.stop(first, grace_s=0)
+    await kube.until(first, PodState.STOPPED)
+    await kube.engine.requeue_pod(first, 0)
+    (begun,) = [one for one in _planned(kube) if isinstance(one, Start)]
+    assert (begun.workload_id, [share.group for share in begun.placement.shares]) == (first, ["g1"])
+    await kube.start(first, placement=begun.placement)
+    await kube.until(first, PodState.RUNNING)
+    assert _said(kube, first) == ""
+
+
+async def _breaks(kube: Kube) -> None:
+    """As the kubelet says it of the reservation's GPU."""
+    (pod,) = await reservations(kube)
+    (container,) = pod["status"]["containerStatuses"]
+    device = {"resourceID": f"GPU-played-{pod['metadata']['uid']}", "health": "Unhealthy"}
+    told = {**container, "allocatedResourcesStatus": [{"name": "nvidia.com/gpu", "resources": [device]}]}
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
+    await kube.api.merge(path, {"status": {"containerStatuses": [told]}})
+    await eventually(lambda: next(one for one in kube.engine.snapshot().nodes if one.name == node(kube)).closed_groups, "its being closed")
+
+
+def _said(kube: Kube, workload_id: str) -> str:
+    return kube.engine.details(workload_id, 0).error
+
+
+def _planned(kube: Kube) -> Sequence[object]:
+    """What the core would do now with this node alone."""
+    snapshot = kube.engine.snapshot()
+    here = tuple(one for one in snapshot.nodes if one.name == node(kube))
+    return decide(replace(snapshot, nodes=here), Policy(), time.time()).decisions
 
 
 async def test_a_reservation_whose_mark_a_hand_took_off_is_kept_as_long_as_somebody_shares_it_and_goes_then(kube: Kube) -> None:

@@ -41,7 +41,7 @@ POLICY = Policy(grace_s=0, reserve_after_s=600.0, history_weight=1.0)
 def busy_world() -> World:
     """Everything a decision can be about: fractions, a gang, an elastic one, a reclaim, kept places, a queue of equal and unequal ones."""
     world = World(
-        node("n1", 4, labels={"zone": "a"}), node("n2", 4), node("n3", 2, pool="other"), policy=POLICY,
+        node("n1", 4, labels={"zone": "a"}), node("n2", 4, closed_groups=("g",)), node("n3", 2, pool="other"), policy=POLICY,
         departments={"d": q(6)}, a={**q(4), "department": "d"}, b={**q(2), "department": "d"}, c=q(0, weight=1),
     )  # fmt: skip
     world.runs("c", 1, on="n1")
@@ -242,7 +242,7 @@ def test_a_damaged_line_is_named_and_later_segments_are_still_read(tmp_path: Pat
 def test_a_record_of_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "000001.jsonl"
     file.write_text('{"hotdesk_decisions": 99, "hotdesk": "7.0", "first_cycle": 1}\n')
-    with pytest.raises(Invalid, match=r"format 99.*reads format 2.*7\.0"):
+    with pytest.raises(Invalid, match=r"format 99.*reads format 3.*7\.0"):
         read_back(tmp_path)
     file.write_text("something else\n")
     with pytest.raises(Invalid, match="not a record"):

@@ -7,7 +7,7 @@ from collections import Counter
 from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.books import RUNS, Books, Holder, Key, charge, holder_later, overfull, place_later
 from hotdesk_scheduler.core.line import Holds, told_of
-from hotdesk_scheduler.core.model import Placement, Pod, PodState, Snapshot, Workload
+from hotdesk_scheduler.core.model import Node, Placement, Pod, PodState, Snapshot, Workload
 from hotdesk_scheduler.core.plan import Move, Nominate, Plan, Start, Stop
 from hotdesk_scheduler.core.quantities import RESOURCES
 from hotdesk_scheduler.core.reasons import ReasonCode
@@ -115,11 +115,19 @@ class _World:
             if node is None:
                 found.append(f"there is no node {name}")
                 continue
+            found += [f"pod {key} is put on shared GPU {group} on {name}, which is closed" for key, group in self._joins(node)]
             now = [*self.books.now.get(name, {}).values(), *starting[name].values()]
             stays = [holder for key, holder in self.books.later.get(name, {}).items() if key not in self.pods]
             for when, holders in (("now", now), ("later", [*stays, *coming[name].values()])):
                 found += [f"{problem} ({when})" for problem in overfull(node, holders)]
         return found
+
+    def _joins(self, node: Node) -> list[tuple[Key, str]]:
+        """Who is put on a closed shared GPU of this node."""
+        moves = {key: move.placement for key, move in self.stopped.items() if isinstance(move, Move)}
+        places = {**moves, **self.nominations, **{key: start.placement for key, start in self.starts.items()}}
+        on_it = [(key, place) for key, place in places.items() if place and place.node == node.name] if node.closed_groups else []
+        return [(key, share.group) for key, place in on_it for share in place.shares if share.group in node.closed_groups]
 
     def quotas(self) -> list[str]:
         """Allocated <= limit and non-preemptible <= quota at every level, for whoever got more by this plan."""

@@ -234,7 +234,7 @@ def _all_held(cluster: Cluster, request: Request, free: int) -> Reason:
 
 def _largest_part(spot: Spot) -> int:
     """Thousandths free on the shared GPU of this node that has most left."""
-    return max((spot.startable_millis(group) for group in spot.now.groups), default=0)
+    return max((max(0, spot.startable_millis(group)) for group in spot.now.groups), default=0)
 
 
 def _short_of_cpu(cluster: Cluster, request: Request) -> Reason:

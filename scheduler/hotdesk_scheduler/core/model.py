@@ -221,7 +221,10 @@ NODE_NAME = "metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine with `gpus` identical devices. `foreign` is what other schedulers' work holds there (subtracted from what is free)."""
+    """A machine with `gpus` identical devices. `foreign` is what other schedulers' work holds there (subtracted from what is free).
+
+    `closed_groups`: shared GPUs there that nobody may join any more (a device that broke); who is on one stays.
+    """
 
     name: str
     gpus: int = 0
@@ -238,6 +241,7 @@ class Node:
     simulated: bool = False
     foreign: Resources = field(default_factory=Resources)
     address: str = ""
+    closed_groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

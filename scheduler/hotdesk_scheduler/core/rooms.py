@@ -17,13 +17,17 @@ NOW, LATER, BOTH = 1, 2, 3
 
 
 class Room:
-    """Free devices, shared GPUs (group -> used thousandths), CPU, memory and pod slots of a node."""
+    """Free devices, shared GPUs (group -> used thousandths), CPU, memory and pod slots of a node.
 
-    __slots__ = ("cpu_millis", "free_gpus", "groups", "memory_mib", "pods")
+    A closed shared GPU counts as one whole GPU fuller than it is, as long as somebody is on it: nothing fits there.
+    """
+
+    __slots__ = ("closed", "cpu_millis", "free_gpus", "groups", "memory_mib", "pods")
 
     def __init__(self, node: Node) -> None:
         self.free_gpus = node.gpus - -(-node.foreign.gpu_millis // WHOLE_GPU)
         self.groups: dict[str, int] = {}
+        self.closed = node.closed_groups
         self.cpu_millis = node.cpu_millis - node.foreign.cpu_millis
         self.memory_mib = node.memory_mib - node.foreign.memory_mib
         self.pods = node.max_pods if node.max_pods is not None else 1 << 30
@@ -31,7 +35,7 @@ class Room:
     def copy(self) -> Room:
         """To try something on, apart from the index and the log."""
         room = Room.__new__(Room)
-        room.free_gpus, room.groups = self.free_gpus, dict(self.groups)
+        room.free_gpus, room.groups, room.closed = self.free_gpus, dict(self.groups), self.closed
         room.cpu_millis, room.memory_mib, room.pods = self.cpu_millis, self.memory_mib, self.pods
         return room
 
@@ -42,11 +46,12 @@ class Room:
         self.pods -= sign
         self.free_gpus -= sign * placement.whole
         for share in placement.shares:
-            used = self.groups.get(share.group, 0)
+            nobody = WHOLE_GPU if share.group in self.closed else 0
+            used = self.groups.get(share.group, nobody)
             left = used + sign * share.millis
-            if not used:
+            if used == nobody:
                 self.free_gpus -= 1
-            if left:
+            if left != nobody:
                 self.groups[share.group] = left
             else:
                 del self.groups[share.group]
@@ -115,7 +120,7 @@ class Spot:
         return min(self.now.free_gpus, self.later.free_gpus)
 
     def startable_millis(self, group: str) -> int:
-        """What may still join this shared GPU and start; -1 if it is not one (any more)."""
+        """What may still join this shared GPU and start; less than 0 if nothing may, or it is not one (any more)."""
         now, later = self.now.groups.get(group, 0), self.later.groups.get(group, 0)
         return WHOLE_GPU - max(now, later) if now or later else -1
 
@@ -138,7 +143,7 @@ class Spot:
         number = 0
         while len(names) < count:
             name = f"g{number}"
-            if name not in self.now.groups and name not in self.later.groups:
+            if name not in self.now.groups and name not in self.later.groups and name not in self.node.closed_groups:
                 names.append(name)
             number += 1
         return names

@@ -186,7 +186,7 @@ class Table:
         free = free if free > 0 else 0
         left = usable = free * WHOLE_GPU
         if groups:
-            found = sorted((WHOLE_GPU - used, g) for g, used in groups.items())
+            found = sorted((WHOLE_GPU - used, g) for g, used in groups.items() if used <= WHOLE_GPU)
             self.groups[row] = [group for _, group in found]
             self._shared[row] = shared = [millis for millis, _ in found]
             unfilled = self._prices.unfilled

@@ -260,18 +260,24 @@ class Book:
         return node is not None and not node.simulated
 
     def recount(self) -> bool:
-        """What pods that are not counted as ours hold on each node; whether that is any news."""
+        """What pods that are not counted as ours hold on each node, and which shared GPUs broke; whether that is any news."""
         news = False
         for name in self._stale_nodes & self.nodes.keys():
-            foreign = self._foreign(name)
-            if foreign != self.nodes[name].foreign:
-                self.nodes[name] = replace(self.nodes[name], foreign=foreign)
+            node = self.nodes[name]
+            foreign, closed = self._foreign(name), self._closed(name)
+            if (foreign, closed) != (node.foreign, node.closed_groups):
+                self.nodes[name] = replace(node, foreign=foreign, closed_groups=closed)
                 news = True
         self._stale_nodes.clear()
         return news
 
     def put_node(self, node: Node) -> None:
-        self.nodes[node.name] = replace(node, foreign=self._foreign(node.name))
+        self.nodes[node.name] = replace(node, foreign=self._foreign(node.name), closed_groups=self._closed(node.name))
+
+    def _closed(self, node: str) -> tuple[str, ...]:
+        """Shared GPUs there that their kubelet calls broken."""
+        there = (self.pods[key] for key in self._pods_on.get(node, ()))
+        return tuple(sorted({seen.reservation.group for seen in there if seen.reservation and seen.broken}))
 
     def _foreign(self, node: str) -> Resources:
         """What pods there use beyond what the core sees as taken. Pods that say to be the same one, as copies do, share its room."""
@@ -373,8 +379,9 @@ def _over(use: Resources, room: Resources) -> Resources:
 
 
 def _counted(seen: Seen) -> object:
-    """What of a pod says how much of a node is others'."""
-    return seen.holds, seen.node, seen.uses, seen.uid, seen.workload_id, seen.index, seen.attempt, seen.reservation
+    """What of a pod says how much of a node is others', and which of its shared GPUs broke."""
+    broken = seen.broken if seen.reservation else ()
+    return seen.holds, seen.node, seen.uses, seen.uid, seen.workload_id, seen.index, seen.attempt, seen.reservation, broken
 
 
 def _counted_of(pod: Pod | None) -> object:

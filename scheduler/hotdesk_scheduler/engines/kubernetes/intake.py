@@ -380,8 +380,13 @@ class Intake:
         one = new or old
         if one is not None and (one.workload_id is not None or one.claim is not None):
             self._api.turns.stir()
-        if new is not None and (new.broken or (old is not None and old.broken)):
+        self._tell_of(new, old)
+        if new is not None and not self._is_adopting:
             self._health.look(new)
+
+    def _tell_of(self, new: Seen | None, old: Seen | None) -> None:
+        """Whoever has to do with such a pod."""
+        one = new or old
         if any(seen is not None and seen.reservation is not None for seen in (new, old)):
             self._reservations.news(new, old)
             self.book.changed(Change("node"))
