@@ -45,6 +45,17 @@ class TolerationSpec(Wire):
     effect: str = ""
 
 
+class NodeRuleSpec(Wire):
+    """About a label of a node, or its name (key `metadata.name`)."""
+
+    key: str = Field(max_length=317)
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = "In"
+    values: list[str] = Field(default_factory=list, max_length=1000)
+
+
+NodeTerm = Annotated[list[NodeRuleSpec], Field(min_length=1, max_length=20)]
+
+
 class WorkloadSpec(Wire):
     """What somebody submits. A missing name is generated (`job-N`). `program` is source text run by the image's interpreter."""
 
@@ -72,6 +83,9 @@ class WorkloadSpec(Wire):
     node_type: str | None = None
     node_pools: list[str] = Field(default_factory=list)
     tolerations: list[TolerationSpec] = Field(default_factory=list)
+    node_terms: list[NodeTerm] = Field(
+        default_factory=list, max_length=20, description="only on nodes for which one of these holds with all of its rules"
+    )
     volume_claims: list[ClaimName] = Field(
         default_factory=list, max_length=16, description="workspaces: claims whose volumes its pod uses; it is placed where they are"
     )

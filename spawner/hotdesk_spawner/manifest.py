@@ -9,11 +9,13 @@ from datetime import datetime
 from typing import Any
 
 from hotdesk_api.errors import Invalid
-from hotdesk_api.models import Grant, PodGrant, TolerationSpec, WorkloadSpec
+from hotdesk_api.models import Grant, NodeRuleSpec, PodGrant, TolerationSpec, WorkloadSpec
 from kubernetes_asyncio.client import (
     V1ConfigMapKeySelector,
     V1EnvVar,
     V1EnvVarSource,
+    V1NodeSelectorRequirement,
+    V1NodeSelectorTerm,
     V1PersistentVolumeClaimVolumeSource,
     V1Volume,
 )
@@ -24,7 +26,7 @@ SCHEDULER = "hotdesk"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 TYPE_LABELS = ("hotdesk.io/type", "run.ai/type")
 POOL_LABELS = ("hotdesk.io/pool", "runai/node-pool", "kai.scheduler/node-pool")
-CHOICES_OF_NODES = ("node_affinity_required", "pod_affinity_required", "pod_anti_affinity_required")
+UNHEEDED = ("pod_affinity_required", "pod_anti_affinity_required")
 MOST_CRASHES = 5
 SHORT_RUN_S = 60.0
 """A server that was started again so often, and lived for less than that, will not come up: it would hold its share for nothing."""
@@ -41,14 +43,16 @@ def options_of(profile: Mapping[str, Any] | None) -> frozenset[str]:
 
 def with_options(spec: WorkloadSpec, spawner: Any) -> WorkloadSpec:
     """The wish; what it leaves open is as the spawner's options say (its profile applied). Raises Invalid for what cannot be heeded."""
-    for name in CHOICES_OF_NODES:
+    for name in UNHEEDED:
         if getattr(spawner, name):
             raise Invalid(
                 f"Hotdesk does not heed {name}.",
                 field=name,
-                next_step=f"An admin names a node type or pool in node_selector instead ({', '.join((*TYPE_LABELS, *POOL_LABELS))}).",
+                next_step="An admin chooses nodes by their labels instead: node_selector, node_affinity_required.",
             )
     more: dict[str, Any] = {"image": spawner.image, **_nodes(spawner.node_selector)}
+    if terms := _terms(spawner):
+        more["node_terms"] = terms
     if spawner.tolerations:
         more["tolerations"] = [_toleration(one) for one in _values(spawner.tolerations)]
     gpus = _gpus({**spawner.extra_resource_guarantees, **spawner.extra_resource_limits})
@@ -73,20 +77,34 @@ def _values(items: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
 
 
 def _nodes(selector: Mapping[str, str]) -> dict[str, Any]:
-    known = (*TYPE_LABELS, *POOL_LABELS)
-    for name in sorted(set(selector) - set(known)):
-        raise Invalid(
-            f"Hotdesk does not choose nodes by the label {name}.",
-            field="node_selector",
-            value=name,
-            next_step=f"An admin uses one of {', '.join(known)}.",
-        )
     found: dict[str, Any] = {}
     if kind := next((selector[name] for name in TYPE_LABELS if name in selector), None):
         found["node_type"] = kind
     if pools := [selector[name] for name in POOL_LABELS if name in selector]:
         found["node_pools"] = pools
     return found
+
+
+def _terms(spawner: Any) -> list[list[NodeRuleSpec]]:
+    """What required node affinity asks for (one of several terms), each with what the selector asks for besides type and pool."""
+    known = (*TYPE_LABELS, *POOL_LABELS)
+    always = [NodeRuleSpec(key=key, values=[value]) for key, value in sorted(spawner.node_selector.items()) if key not in known]
+    if not spawner.node_affinity_required:
+        return [always] if always else []
+    terms = [get_k8s_model(V1NodeSelectorTerm, one) for one in _values(spawner.node_affinity_required)]
+    asked = [[*(term.match_expressions or ()), *(term.match_fields or ())] for term in terms]
+    if not any(asked):
+        raise Invalid(
+            "node_affinity_required asks for nothing, and so holds for no node.",
+            field="node_affinity_required",
+            next_step="An admin leaves it out, or gives it matchExpressions.",
+        )
+    return [[*always, *map(_rule, rules)] for rules in asked if rules]
+
+
+def _rule(one: Any) -> NodeRuleSpec:
+    rule = get_k8s_model(V1NodeSelectorRequirement, one)
+    return NodeRuleSpec(key=rule.key, operator=rule.operator, values=rule.values or [])
 
 
 def _toleration(one: Mapping[str, Any]) -> TolerationSpec:

@@ -15,7 +15,7 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 2.0
 ENTER_PATIENCE_S = 60.0  # a scheduler that restarts is back well within this
 CLEAR_PATIENCE_S = 20.0
 _WISH = ("gpu_millis", "gpu_memory_mib", "cpu_millis", "memory_mib", "preemptible", "owner", "server_name")
-_ON_A_CLUSTER = ("image", "node_type", "node_pools", "tolerations", "volume_claims")
+_ON_A_CLUSTER = ("image", "node_type", "node_pools", "tolerations", "node_terms", "volume_claims")
 Ending = Literal["stopped", "failed", "succeeded"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # ships no types
 from hotdesk_api.errors import Conflict, Invalid
-from hotdesk_api.models import Port, TolerationSpec, WorkloadSpec
+from hotdesk_api.models import NodeRuleSpec, Port, TolerationSpec, WorkloadSpec
 from hotdesk_scheduler.core.model import (
     Department,
     GpuRequest,
@@ -109,6 +109,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         node_type=draw(st.none() | names),
         node_pools=tuple(draw(st.lists(names, max_size=2))),
         tolerations=tuple(draw(st.lists(st.builds(Toleration, key=names, value=names), max_size=2))),
+        node_terms=draw(terms),
         volumes=tuple(draw(st.lists(st.builds(Volume, name=names, terms=terms), max_size=2))),
         short_of_gang_since=draw(times),
         lost_node=draw(st.booleans()),
@@ -142,6 +143,7 @@ def test_everything_that_can_be_asked_for_comes_back_names_of_variables_included
         labels={"a-b/cD": "v"},
         annotations={"x_y": "v"},
         tolerations=[TolerationSpec(key="k", operator="Exists")],
+        node_terms=[[NodeRuleSpec(key="disk", values=["ssd"]), NodeRuleSpec(key="cloud.example/camelCase", operator="Exists")]],
         ports=[Port(container=80, host=8080)],
         gpu_memory_mib=4000,
         ttl_after_finish_s=60,

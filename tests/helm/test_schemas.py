@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # ships no types
 from cluster.schemas import HTTP_ROUTE, KUBERNETES, Source, closed, schema_of, why_not_fetched
 from helm_chart import CHART, LEAST, MATRIX, ROUTE, Json, only, render, why_no_helm
-from hotdesk_api.models import Port, TolerationSpec, WorkloadSpec
+from hotdesk_api.models import NodeRuleSpec, Port, TolerationSpec, WorkloadSpec
 from hotdesk_scheduler.core.model import Department, GpuRequest, Kind, Placement, Pod, PodRequest, Project, Toleration, Workload
 from hotdesk_scheduler.engines.kubernetes import crds, manifests, resources
 from jsonschema import Draft7Validator
@@ -118,6 +118,7 @@ def _engines_objects() -> list[Json]:
             "image": "x:1",
             "ports": [Port(container=8080)],
             "tolerations": [TolerationSpec(key="gpu", operator="Exists", effect="NoSchedule")],
+            "node_terms": [[NodeRuleSpec(key="disk", values=["ssd"]), NodeRuleSpec(key="old", operator="DoesNotExist")]],
         }
     )
     request = PodRequest(GpuRequest(whole=2), cpu_millis=500, memory_mib=2048)

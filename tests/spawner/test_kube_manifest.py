@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hotdesk_api.errors import Invalid
-from hotdesk_api.models import Grant, PodGrant, TolerationSpec, WorkloadSpec
+from hotdesk_api.models import Grant, NodeRuleSpec, PodGrant, TolerationSpec, WorkloadSpec
 from hotdesk_scheduler.engines.kubernetes import nodes, observe
 from hotdesk_spawner import QueuedSpawner, manifest, options
 from hotdesk_spawner.kube import HotdeskKubeSpawner
@@ -22,9 +22,10 @@ GPU = manifest.GPU
 
 def spawner(**given: Any) -> Any:
     """KubeSpawner's traits as they are when nobody sets them, and these."""
-    names = ("node_selector", "tolerations", "extra_resource_limits", "extra_resource_guarantees", "cpu_guarantee", "mem_guarantee")
+    nodes_of = ("node_selector", "node_affinity_required", "tolerations")
+    names = (*nodes_of, "extra_resource_limits", "extra_resource_guarantees", "cpu_guarantee", "mem_guarantee")
     traits = KubeSpawner.class_traits()
-    plain = {name: traits[name].default() for name in (*names, *manifest.CHOICES_OF_NODES, "image")}
+    plain = {name: traits[name].default() for name in (*names, *manifest.UNHEEDED, "image")}
     return SimpleNamespace(**{**plain, **given})
 
 
@@ -77,10 +78,20 @@ def test_node_selectors_and_tolerations_go_to_the_scheduler() -> None:
     assert found.tolerations == [TolerationSpec(key="team", value="a", effect="NoSchedule"), TolerationSpec(key="x", operator="Exists")]
 
 
+def test_nodes_are_chosen_by_any_label_and_by_required_affinity() -> None:
+    ssd = NodeRuleSpec(key="disk", values=["ssd"])
+    assert asked(node_selector={"disk": "ssd", "hotdesk.io/pool": "big"}).node_terms == [[ssd]]
+    zones = {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}, {"key": "old", "operator": "DoesNotExist"}]}
+    named = {"match_fields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    found = asked(node_selector={"disk": "ssd"}, node_affinity_required={"2": named, "1": zones, "3": {"matchExpressions": []}})
+    zone = [NodeRuleSpec(key="zone", operator="NotIn", values=["a"]), NodeRuleSpec(key="old", operator="DoesNotExist")]
+    assert found.node_terms == [[ssd, *zone], [ssd, NodeRuleSpec(key="metadata.name", values=["n1"])]]
+    assert asked(node_selector={"hotdesk.io/pool": "big"}).node_terms == []
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        ({"node_selector": {"disk": "ssd"}}, "node_selector"),
         ({"node_affinity_required": [{"matchExpressions": []}]}, "node_affinity_required"),
         ({"pod_anti_affinity_required": [{}]}, "pod_anti_affinity_required"),
         ({"extra_resource_limits": {GPU: "0.5"}}, GPU),

@@ -14,7 +14,7 @@ from hotdesk_api.errors import Invalid, TooLarge
 from hotdesk_api.models import MAX_ARGUMENTS_BYTES, MAX_PROGRAM_BYTES, WorkloadSpec
 from hotdesk_api.units import WHOLE_GPU, format_gpus
 
-from hotdesk_scheduler.core.model import HOLDING, GpuRequest, Kind, Node, Pod, PodRequest, Snapshot, Toleration, Workload
+from hotdesk_scheduler.core.model import HOLDING, GpuRequest, Kind, Node, NodeRule, Pod, PodRequest, Snapshot, Toleration, Workload
 from hotdesk_scheduler.core.quantities import CPU, MEMORY, amount_words
 
 DEFAULT_CPU_MILLIS = 100
@@ -86,6 +86,7 @@ def workload_of(spec: WorkloadSpec, *, workload_id: str, name: str, user: str, n
         node_type=spec.node_type,
         node_pools=tuple(spec.node_pools),
         tolerations=tuple(Toleration(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in spec.tolerations),
+        node_terms=tuple(tuple(NodeRule(r.key, r.operator, tuple(r.values)) for r in term) for term in spec.node_terms),
     )
 
 

@@ -18,6 +18,7 @@ from hotdesk_scheduler.core.model import (
     HOLDING,
     Department,
     Kind,
+    NodeRule,
     Phase,
     Pod,
     PodRequest,
@@ -69,6 +70,7 @@ class Scheduling:
     node_type: str | None = None
     node_pools: tuple[str, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    node_terms: tuple[tuple[NodeRule, ...], ...] = ()
     volumes: tuple[Volume, ...] = ()
 
 
