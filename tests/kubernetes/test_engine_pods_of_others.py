@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -129,6 +130,39 @@ async def test_one_made_again_under_its_name_while_nobody_watched_is_another_and
     kube.engine._intake.pods.start()
     await eventually(lambda: kube.find(second), "the second one being queued")
     assert kube.find(first) is None
+
+
+@pytest.fixture
+async def kept(kube: Kube, others: Others) -> AsyncIterator[str]:
+    """The path of a pod that waits, and that a finalizer keeps when it is deleted."""
+    path = f"{others.path}/kept"
+    await others.make("kept", gpus=1)
+    await kube.api.merge(path, {"metadata": {"finalizers": ["test.hotdesk.io/keeps"]}})
+    yield path
+    await kube.api.merge(path, {"metadata": {"finalizers": None}})
+
+
+async def test_one_that_is_deleted_while_it_waits_leaves_the_queue_though_a_finalizer_keeps_it(
+    kube: Kube, others: Others, kept: str
+) -> None:
+    await kube.api.delete(kept)
+    await eventually(lambda: others.called("kept") is None, "it being out of the queue")
+    assert (await kube.api.get(kept))["status"]["phase"] == "Pending", "the cluster gives up such a pod by itself, but later"
+    await kube.restart()
+    assert others.called("kept") is None
+
+
+async def test_one_that_is_deleted_while_it_is_started_gives_its_place_back_though_a_finalizer_keeps_it(
+    kube: Kube, others: Others, kept: str
+) -> None:
+    found: Workload = await eventually(lambda: others.called("kept"), "it being queued")
+    await kube.engine._intake.pods.stop()
+    await kube.api.delete(kept)
+    await kube.start(found.id, placement=Placement("dgx1-1", whole=1))
+    await asyncio.sleep(0.5)  # its binding is refused
+    kube.engine._intake.pods.start()
+    await eventually(lambda: others.called("kept") is None, "it being out of the queue")
+    assert (await kube.api.get(kept))["status"]["phase"] == "Pending", "the cluster gives up such a pod by itself, but later"
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class Claimed:
         one = seen or old
         assert one is not None
         known = self._book.member(one.uid)
-        if seen is None or seen.life in _ENDED:
+        if seen is None or seen.life in _ENDED or _never_starts(seen):
             self._refused.pop(one.uid, None)
             if known is not None:
                 self._end(*known, seen)
@@ -127,7 +127,7 @@ class Claimed:
 
     def _begin(self, seen: Seen) -> None:
         claim = seen.claim
-        if claim is None or (seen.node is None and (seen.leaving or seen.gated)):
+        if claim is None or _never_starts(seen) or (seen.node is None and seen.gated):
             return
         project = self._project(seen, claim)
         if isinstance(project, Reason):
@@ -393,6 +393,11 @@ def _tied(entry: Entry, workload: Workload) -> Workload:
     """All volumes of its pods count for all of them: it is placed as a whole."""
     volumes = tuple({one.name: one for member in entry.members.values() for one in member.volumes}.values())
     return workload if workload.volumes == volumes else replace(workload, volumes=volumes)
+
+
+def _never_starts(seen: Seen) -> bool:
+    """Deleted before it had a node: it is never bound, however long a finalizer keeps it."""
+    return seen.leaving and seen.node is None
 
 
 def _waits(entry: Entry) -> bool:
