@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from hotdesk_api import calls
 from hotdesk_api.client import AsyncClient
@@ -35,6 +35,9 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
     scheduler_token = Unicode(help="API token of the hub's service that holds custom:hotdesk:workspaces:host.").tag(config=True)
     workspace_scheduler_url = Unicode(help="Where workspaces reach the scheduler; empty: as the hub does.").tag(config=True)
 
+    _refused_forms: ClassVar[dict[str, dict[str, str]]] = {}
+    """What somebody sent and is shown again, to be corrected. By user: the page may be made by another of the user's spawners."""
+
     own_variables: frozenset[str] = frozenset({"HOME", "USER", "LOGNAME", "SHELL"})  # where the base spawner knows better than the grant
 
     def __init__(self, *arguments: Any, **traits: Any) -> None:
@@ -44,7 +47,6 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         self._grant: Grant | None = None
         self._exit_status: int | None = None
         self._asked_to_stop = False
-        self._typed: dict[str, Any] = {}
         self._waiting = False
 
     @property
@@ -90,21 +92,19 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         return {"numbers": form.numbers(project), "starts_now": plan.starts_now, "sentence": form.plan_in_words(plan)}
 
     def _last_choice(self) -> Mapping[str, Any]:
-        if self._typed:  # it was refused just now, and is shown again to be corrected
-            typed, self._typed = self._typed, {}
-            return typed
+        if refused := self._refused_forms.pop(self.user.name, None):
+            return refused
         saved = getattr(getattr(self, "orm_spawner", None), "user_options", None)
         return saved if isinstance(saved, Mapping) else {}
 
     def _read_form(self, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        self._typed = options.typed(fields)
         try:
             chosen = options.from_form(fields)
             options.read(chosen, projects=self.groups or [str(chosen.get("project", ""))])
         except HotdeskError as error:
             if not (self.user.admin and error.field == "project"):  # an admin may use projects without being in their groups
+                self._refused_forms[self.user.name] = options.typed(fields)
                 raise refusal(error) from error
-        self._typed = {}
         return chosen
 
     @default("options_from_form")

@@ -82,7 +82,11 @@ def test_a_refusal_is_a_sentence_with_what_would_work(person: LogIn, wish: dict[
 
 
 def test_a_refused_form_comes_back_as_it_was_filled_in(person: LogIn) -> None:
-    browser = person("alice").browse()
+    """Also after a failed start: the hub makes a new spawner then, another one than answered."""
+    alice = person("alice")
+    alice.ask(project="team-a", gpu="99")
+    wait_for(lambda: not alice.servers(), "the refused server's end")
+    browser = alice.browse()
     fields = {"project": "team-a", "gpu_mode": "memory", "gpu_memory": "plenty", "cpu": "2", "preemptible": "on"}
     page = browser.post("/hub/spawn/alice", data=fields | {"_xsrf": browser.cookies.get("_xsrf", path="/hub/") or ""}).text
     assert "GPU memory plenty" in page
