@@ -207,7 +207,10 @@ async def test_a_workload_that_cannot_be_read_says_so_and_is_taken_when_it_is_me
     await kube.api.merge(kube.resource_path("reserved"), {"spec": {"environment": None}})
     await eventually(lambda: [one.name for one in kube.engine.snapshot().workloads] == ["reserved"], "it being taken")
     await seen(kube, kube.resource_path("reserved"), accepted_is(""))
-    kube.cluster.kubectl("delete", "workload", "wrong", "-n", there)
+    await kube.api.merge(kube.resource_path("wrong"), {"spec": {"image": "bash"}})
+    await seen(kube, kube.resource_path("wrong"), accepted_is(""))
+    with pytest.raises(ApiError, match="environment cannot change"):
+        await kube.api.merge(kube.resource_path("reserved"), {"spec": {"environment": {"A": "1"}}})
 
 
 async def test_a_workload_in_a_namespace_of_no_project_says_so_until_there_is_one(kube: Kube) -> None:
@@ -343,7 +346,7 @@ async def test_a_status_made_nonsense_while_nobody_led_is_not_believed_and_what_
     await kube.restart_after_close()
     running = await kube.until(workload_id, PodState.RUNNING)
     assert running.placement == Placement(NODE, whole=1)
-    await kube.status("job", lambda found: found["status"] == "Running" and found["pods"][0]["placement"]["node"] == NODE)
+    await kube.status("job", lambda found: found.get("status") == "Running" and found["pods"][0]["placement"]["node"] == NODE)
 
 
 async def test_a_pod_that_a_former_leader_makes_late_is_taken_up_or_taken_away(kube: Kube) -> None:
