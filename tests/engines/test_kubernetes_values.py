@@ -21,6 +21,7 @@ from hotdesk_scheduler.core.model import (
     PodState,
     Project,
     Quota,
+    Resources,
     Share,
     Taint,
     Toleration,
@@ -229,12 +230,28 @@ def test_what_is_no_quantity_is_said_to_be_none(text: str) -> None:
         quantity.amount(text)
 
 
-def test_a_pod_takes_what_its_containers_ask_for_together_or_its_largest_first_one() -> None:
-    def ask(cpu: str, gpus: int = 0) -> dict[str, Any]:
-        return {"resources": {"requests": {"cpu": cpu}, "limits": {"nvidia.com/gpu": str(gpus)} if gpus else {}}}
+def ask(cpu: str = "0", gpus: int = 0, **more: Any) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": cpu}, "limits": {"nvidia.com/gpu": str(gpus)} if gpus else {}}, **more}
 
-    spec = {"containers": [ask("1", 1), ask("500m")], "initContainers": [ask("4")], "overhead": {"cpu": "100m"}}
-    assert (observe.requested(spec).gpu_millis, observe.requested(spec).cpu_millis) == (1000, 4100)
+
+def sidecar(cpu: str, gpus: int = 0) -> dict[str, Any]:
+    return ask(cpu, gpus, restartPolicy="Always")
+
+
+@pytest.mark.parametrize(
+    ("spec", "gpu_millis", "cpu_millis", "memory_mib"),
+    [
+        ({"containers": [ask("1", 1), ask("500m")], "initContainers": [ask("4")], "overhead": {"cpu": "100m"}}, 1000, 4100, 0),
+        ({"containers": [ask("1", 1)], "initContainers": [sidecar("2", 1)]}, 2000, 3000, 0),
+        ({"containers": [ask("1")], "initContainers": [sidecar("2"), ask("4", 1), sidecar("1")]}, 1000, 6000, 0),
+        ({"containers": [ask("1")], "initContainers": [ask("4"), sidecar("2")]}, 0, 4000, 0),
+        ({"containers": [ask("1", 1)], "resources": {"requests": {"cpu": "32", "memory": "64Gi"}}}, 1000, 32000, 65536),
+    ],
+    ids=["the largest first one", "a sidecar", "a first one beside a sidecar", "a first one before a sidecar", "the pod as a whole"],
+)
+def test_a_pod_takes_the_most_there_is_of_it_at_a_moment(spec: dict[str, Any], gpu_millis: int, cpu_millis: int, memory_mib: int) -> None:
+    """As in https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers."""
+    assert observe.requested(spec) == Resources(gpu_millis=gpu_millis, cpu_millis=cpu_millis, memory_mib=memory_mib)
 
 
 def test_a_cordoned_node_takes_nothing_new_and_stays_ready() -> None:

@@ -5,9 +5,10 @@ Kubelet's and the controllers' reasons (image pulls, OOM, eviction, admission) b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hotdesk_scheduler.core.model import Resources
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
@@ -191,15 +192,41 @@ def _told(sentence: str) -> Reason:
 
 
 def requested(spec: Json) -> Resources:
-    """What a pod's containers ask for together: the sum of those that run, or the largest one of the start, and the runtime's own."""
-    running = [_amounts(container) for container in spec.get("containers", [])]
-    first = [_amounts(container) for container in spec.get("initContainers", [])]
-    extra = _amounts({"resources": {"requests": spec.get("overhead") or {}}})
-    sums = [max(sum(one[i] for one in running), max((one[i] for one in first), default=0)) + extra[i] for i in range(3)]
-    return Resources(gpu_millis=sums[0] * 1000, cpu_millis=sums[1], memory_mib=sums[2])
+    """What a pod asks for, as kube-scheduler counts it: its containers and sidecars together, or the most there is at a moment of its
+    start; CPU and memory of the pod as a whole, where it says so, instead; and the runtime's own."""
+    running, beside, most = _sum(map(_amounts, spec.get("containers", []))), _NOTHING, _NOTHING
+    for container in spec.get("initContainers", []):
+        asked = _sum((_amounts(container), beside))
+        if container.get("restartPolicy") == "Always":
+            beside = asked
+        most = _most(most, asked)
+    gpus, cpu, memory = _most(_sum((running, beside)), most)
+    whole = _asked(spec)
+    _, more_cpu, more_memory = _amounts({"resources": {"requests": spec.get("overhead") or {}}})
+    cpu = cpu_millis(whole["cpu"]) if "cpu" in whole else cpu
+    memory = memory_mib(whole["memory"]) if "memory" in whole else memory
+    return Resources(gpu_millis=gpus * 1000, cpu_millis=cpu + more_cpu, memory_mib=memory + more_memory)
 
 
-def _amounts(container: Json) -> tuple[int, int, int]:
-    resources: dict[str, Any] = container.get("resources") or {}
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+_Amounts = tuple[int, int, int]
+_NOTHING: _Amounts = (0, 0, 0)
+
+
+def _sum(amounts: Iterable[_Amounts]) -> _Amounts:
+    gpus, cpu, memory = zip(_NOTHING, *amounts, strict=True)
+    return sum(gpus), sum(cpu), sum(memory)
+
+
+def _most(one: _Amounts, other: _Amounts) -> _Amounts:
+    return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
+
+
+def _asked(of: Json) -> Json:
+    resources: Json = of.get("resources") or {}
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+def _amounts(container: Json) -> _Amounts:
+    """GPUs, thousandths of a core, MiB."""
+    asked = _asked(container)
     return int(amount(asked.get(GPU, 0))), cpu_millis(asked.get("cpu", 0)), memory_mib(asked.get("memory", 0))
