@@ -90,13 +90,14 @@ def test_node_affinity_and_node_selector_are_terms_of_rules() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     ssd = NodeRule("disk", "In", ("ssd",))
     found = claim(affinity=affinity, nodeSelector={"disk": "ssd", "hotdesk.io/pool": "p", "run.ai/type": "dgx"})
-    first = (ssd, NodeRule("zone", "In", ("a", "b")), NodeRule("old", "DoesNotExist"))
-    assert found.node_terms == (first, (ssd, NodeRule("metadata.name", "In", ("n1",))))
-    assert (found.node_type, found.node_pools) == ("dgx", ("p",))
+    always = (ssd, NodeRule("hotdesk.io/pool", "In", ("p",)), NodeRule("run.ai/type", "In", ("dgx",)))
+    first = (*always, NodeRule("zone", "In", ("a", "b")), NodeRule("old", "DoesNotExist"))
+    assert found.node_terms == (first, (*always, NodeRule("metadata.name", "In", ("n1",))))
+    assert (found.node_type, found.node_pools) == ("dgx", ("p",)), "and a kubelet takes them to the letter"
     assert claim(nodeSelector={"disk": "ssd"}).node_terms == ((ssd,),)
     nobody: dict[str, Any] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
     assert not is_wished(Node("n1"), claim(affinity=nobody).node_terms)
-    assert claim(nodeSelector={"hotdesk.io/pool": "p"}).node_terms == ()
+    assert claim().node_terms == ()
 
 
 @pytest.mark.parametrize("size", ["", "0", "-1", "1.5", "four", "\u0664"])

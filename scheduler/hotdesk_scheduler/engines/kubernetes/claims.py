@@ -184,9 +184,11 @@ def _problem(notes: Json) -> str:
 
 
 def _terms(spec: Json, selector: Json) -> tuple[tuple[NodeRule, ...], ...]:
-    """What required node affinity asks for (one of several terms), each with what the nodeSelector asks for besides type and pool."""
-    known = (*TYPE_LABELS, *POOL_LABELS)
-    always = tuple(NodeRule(key, "In", (value,)) for key, value in sorted(selector.items()) if key not in known)
+    """What required node affinity asks for (one of several terms), each with what the nodeSelector asks for.
+
+    To the letter, also where it names a type or a pool: the kubelet refuses a pod whose node lacks a label.
+    """
+    always = tuple(NodeRule(key, "In", (value,)) for key, value in sorted(selector.items()))
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     asked = terms_in(affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
     if asked:
