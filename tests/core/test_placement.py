@@ -144,6 +144,14 @@ def test_pods_per_node_are_counted() -> None:
     assert world.used("a") == 2
 
 
+def test_pods_of_others_count_among_the_pods_of_a_node() -> None:
+    world = World(node("n1", 8, max_pods=3, foreign_pods=2), a=8)
+    for _ in range(2):
+        world.asks("a", 1)
+    world.settle()
+    assert world.used("a") == 1
+
+
 def test_what_others_hold_on_a_node_is_not_ours() -> None:
     world = World(node("n1", 2, foreign=Resources(gpu_millis=1000)), a=2)
     for _ in range(2):

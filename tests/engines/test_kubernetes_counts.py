@@ -85,7 +85,7 @@ def test_what_others_hold_is_after_every_change_what_counting_all_anew_finds(see
         book.put_node(Node(name, gpus=8))
     for _ in range(300):
         step(book, chance)
-        counted = {node.name: node.foreign for node in book.snapshot().nodes}
+        counted = {node.name: (node.foreign, node.foreign_pods) for node in book.snapshot().nodes}
         for node in tuple(book.nodes.values()):
             book.put_node(node)
-        assert counted == {node.name: node.foreign for node in book.nodes.values()}
+        assert counted == {node.name: (node.foreign, node.foreign_pods) for node in book.nodes.values()}

@@ -125,13 +125,13 @@ async def test_gpus_that_pods_of_others_use_are_subtracted(kube: Kube) -> None:
     await _service_account(kube)
     await kube.api.create(f"/api/v1/namespaces/{kube.namespace}/pods", pod)
 
-    def foreign() -> tuple[int, int, int]:
-        found = next((node.foreign for node in kube.engine.snapshot().nodes if node.name == name), None)
-        return (found.gpu_millis, found.cpu_millis, found.memory_mib) if found else (0, 0, 0)
+    def foreign() -> tuple[int, int, int, int]:
+        found = next(node for node in kube.engine.snapshot().nodes if node.name == name)
+        return found.foreign.gpu_millis, found.foreign.cpu_millis, found.foreign.memory_mib, found.foreign_pods
 
-    await eventually(lambda: foreign() == (3000, 1500, 1024), "the foreign pod being counted")
+    await eventually(lambda: foreign() == (3000, 1500, 1024, 1), "the foreign pod being counted")
     await kube.api.delete(f"/api/v1/namespaces/{kube.namespace}/pods/theirs")
-    await eventually(lambda: foreign() == (0, 0, 0), "the foreign pod being gone")
+    await eventually(lambda: foreign() == (0, 0, 0, 0), "the foreign pod being gone")
 
 
 async def test_what_the_api_server_refuses_is_a_failure_with_its_words(kube: Kube) -> None:

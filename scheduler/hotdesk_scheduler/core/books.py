@@ -132,6 +132,6 @@ def overfull(node: Node, holders: list[Holder]) -> list[str]:
         found.append(f"{name} has {node.cpu_millis} CPU millis, {cpu} are held")
     if memory > node.memory_mib - node.foreign.memory_mib:
         found.append(f"{name} has {node.memory_mib} MiB, {memory} are held")
-    if node.max_pods is not None and len(holders) > node.max_pods:
-        found.append(f"{name} takes {node.max_pods} pods, {len(holders)} are there")
+    if node.max_pods is not None and len(holders) > node.max_pods - node.foreign_pods:
+        found.append(f"{name} takes {node.max_pods} pods, {len(holders)} are there and {node.foreign_pods} of others")
     return found

@@ -223,6 +223,7 @@ NODE_NAME = "metadata.name"
 class Node:
     """A machine with `gpus` identical devices. `foreign` is what other schedulers' work holds there (subtracted from what is free).
 
+    `foreign_pods`: how many of `max_pods` are others'.
     `closed_groups`: shared GPUs there that nobody may join any more (a device that broke); who is on one stays.
     """
 
@@ -240,6 +241,7 @@ class Node:
     ready: bool = True
     simulated: bool = False
     foreign: Resources = field(default_factory=Resources)
+    foreign_pods: int = 0
     address: str = ""
     closed_groups: tuple[str, ...] = ()
 

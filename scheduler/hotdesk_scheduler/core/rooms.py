@@ -30,7 +30,7 @@ class Room:
         self.closed = node.closed_groups
         self.cpu_millis = node.cpu_millis - node.foreign.cpu_millis
         self.memory_mib = node.memory_mib - node.foreign.memory_mib
-        self.pods = node.max_pods if node.max_pods is not None else 1 << 30
+        self.pods = node.max_pods - node.foreign_pods if node.max_pods is not None else 1 << 30
 
     def copy(self) -> Room:
         """To try something on, apart from the index and the log."""

@@ -263,33 +263,37 @@ class Book:
         """What pods that are not counted as ours hold on each node, and which shared GPUs broke; whether that is any news."""
         news = False
         for name in self._stale_nodes & self.nodes.keys():
-            node = self.nodes[name]
-            foreign, closed = self._foreign(name), self._closed(name)
-            if (foreign, closed) != (node.foreign, node.closed_groups):
-                self.nodes[name] = replace(node, foreign=foreign, closed_groups=closed)
+            node = self._with_its_pods(self.nodes[name])
+            if node != self.nodes[name]:
+                self.nodes[name] = node
                 news = True
         self._stale_nodes.clear()
         return news
 
     def put_node(self, node: Node) -> None:
-        self.nodes[node.name] = replace(node, foreign=self._foreign(node.name), closed_groups=self._closed(node.name))
+        self.nodes[node.name] = self._with_its_pods(node)
 
-    def _closed(self, node: str) -> tuple[str, ...]:
-        """Shared GPUs there that their kubelet calls broken."""
-        there = (self.pods[key] for key in self._pods_on.get(node, ()))
-        return tuple(sorted({seen.reservation.group for seen in there if seen.reservation and seen.broken}))
+    def _with_its_pods(self, node: Node) -> Node:
+        """With what pods there use beyond what the core sees as taken, and the shared GPUs that their kubelet calls broken.
 
-    def _foreign(self, node: str) -> Resources:
-        """What pods there use beyond what the core sees as taken. Pods that say to be the same one, as copies do, share its room."""
+        Pods that say to be the same one, as copies do, share its room.
+        """
         uses: dict[tuple[str, int] | None, Resources] = {}
-        for key in self._pods_on.get(node, ()):
-            if (seen := self.pods[key]).holds:
+        pods, closed = 0, set()
+        for key in self._pods_on.get(node.name, ()):
+            seen = self.pods[key]
+            if seen.reservation and seen.broken:
+                closed.add(seen.reservation.group)
+            if seen.holds:
+                pods += 1
                 whose, use = self._whose(seen), self._use(seen)
                 uses[whose] = _sum(uses[whose], use) if whose in uses else use
         beyond = _NONE
         for whose, use in uses.items():
-            beyond = _sum(beyond, _over(use, self._room(whose, node)))
-        return beyond
+            room = self._room(whose, node.name)
+            pods -= room is not None
+            beyond = _sum(beyond, _over(use, room or _NONE))
+        return replace(node, foreign=beyond, foreign_pods=pods, closed_groups=tuple(sorted(closed)))
 
     def _use(self, seen: Seen) -> Resources:
         """Of a reservation pod the GPU is the core's as long as somebody shares it, and everybody else's loss until it is gone."""
@@ -305,11 +309,11 @@ class Book:
         pod = self._pod(seen.workload_id, seen.index)
         return (seen.workload_id, seen.index) if pod is not None and pod.attempt == seen.attempt else None
 
-    def _room(self, whose: tuple[str, int] | None, node: str) -> Resources:
-        """What the core sees as taken there by a pod of a workload. Shared GPUs are their reservation pods'."""
+    def _room(self, whose: tuple[str, int] | None, node: str) -> Resources | None:
+        """What the core sees as taken there by a pod of a workload; None if it sees none there. Shared GPUs are their reservation pods'."""
         pod = self._pod(*whose) if whose else None
         if pod is None or pod.state not in HOLDING or pod.placement is None or pod.placement.node != node:
-            return _NONE
+            return None
         return Resources(pod.placement.whole * 1000, pod.request.cpu_millis, pod.request.memory_mib)
 
     def _pod(self, workload_id: str, index: int) -> Pod | None:
