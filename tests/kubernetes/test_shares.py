@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cluster.running import Cluster
 from engine_world import eventually, heard
+from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.decide import decide
 from hotdesk_scheduler.core.model import Kind, PodState, Policy, Project, Quota
 from hotdesk_scheduler.core.plan import Start
@@ -320,6 +321,39 @@ async def test_a_workspace_is_granted_when_its_gpu_is_set_aside_and_its_config_m
     await kube.engine.report_pod(workload_id, 0, PodState.RUNNING, 1.0)
     await kube.engine.report_pod(workload_id, 0, PodState.STOPPED, 2.0)
     await until(kube, lambda: nothing_is_left(kube), "everything being gone")
+
+
+async def test_a_workspaces_time_to_be_taken_up_begins_when_its_gpu_is_set_aside(cluster: Cluster, tmp_path: Path) -> None:
+    async with shares_world(cluster, tmp_path, reservation_image="test.hotdesk.io/missing") as kube:
+        workload_id = await kube.submit("workspace-ann", kind=Kind.WORKSPACE, gpu=HALF)
+        await kube.start(workload_id, placement=half(kube, "g0"))
+        await until(kube, lambda: _is_there(kube), "its reservation")
+        assert not lifecycle.review(kube.engine.snapshot(), Policy(grant_take_up_s=0.0), time.time()), "nothing was granted yet"
+        before = time.time()
+        await _says_its_device(kube)
+        await eventually(lambda: kube.engine.details(workload_id, 0).is_ready, "its grant")
+        shown_at = kube.pod(workload_id).started_at
+        assert shown_at is not None
+        assert shown_at >= before
+        assert lifecycle.review(kube.engine.snapshot(), Policy(grant_take_up_s=0.0), time.time())
+        await kube.restart()
+        await eventually(lambda: kube.engine.details(workload_id, 0).is_ready, "its grant again")
+        assert kube.pod(workload_id).started_at == pytest.approx(shown_at, abs=0.001)
+
+
+async def _is_there(kube: Kube) -> bool:
+    return bool(await reservations(kube))
+
+
+async def _says_its_device(kube: Kube) -> None:
+    """As if its image had come at last."""
+    (pod,) = await reservations(kube)
+    base = {"image": "x", "imageID": "", "ready": True, "restartCount": 0}
+    said = {**base, "name": "report", "state": {"terminated": {"exitCode": 0, "message": "GPU-1"}}}
+    holds = {**base, "name": "hold", "state": {"running": {"startedAt": "2026-01-01T10:00:00Z"}}}
+    status = {"phase": "Running", "initContainerStatuses": [said], "containerStatuses": [holds]}
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
+    await kube.api.merge(path, {"status": status})
 
 
 async def make_other(kube: Kube, name: str, *, config_map: str = "", **container: Any) -> str:

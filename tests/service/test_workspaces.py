@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import desks
@@ -209,6 +211,17 @@ async def test_a_grant_that_nobody_takes_up_goes_back(tmp_path: Path, hub: Hub) 
         ended = await desks.until_status(host, "alice", "Stopped")
         assert ended.reason is not None
         assert ended.reason.code == "grant_not_taken_up"
+
+
+async def test_a_grant_that_is_being_prepared_does_not_go_back(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with desks.running(tmp_path, hub=hub, patience=Patience(poll_s=0.05, grant_s=0.1)) as service:
+        usual = service.engine.details
+        monkeypatch.setattr(service.engine, "details", lambda *of: replace(usual(*of), is_ready=False))
+        host = service.client("host-token")
+        await host.call(calls.submit(workspace()))
+        await desks.until_status(host, "alice", "ContainerCreating")
+        await asyncio.sleep(0.5)
+        assert (await host.call(calls.workload("team-a", "alice"))).status == "ContainerCreating"
 
 
 async def test_a_workspace_needs_a_project_and_an_owner(service: desks.Running) -> None:

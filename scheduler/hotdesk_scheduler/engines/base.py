@@ -171,7 +171,10 @@ class Engine(Protocol):
 
     # pods
     async def start_pod(self, workload_id: str, index: int, placement: Placement, now: float) -> None:
-        """PENDING -> STARTING at once (durably), then RUNNING, or FAILED with an event. A workspace is only granted its place."""
+        """PENDING -> STARTING at once (durably), then RUNNING, or FAILED with an event. A workspace is only granted its place.
+
+        `started_at` of a workspace is None as long as its grant is not ready (`PodDetails.is_ready`): its time to be taken up begins then.
+        """
 
     async def stop_pod(self, workload_id: str, index: int, reason: Reason, grace_s: float, now: float) -> None:
         """-> RELEASING: notice (SIGTERM), grace, SIGKILL of everything of it; then STOPPED. A workspace waits for `report_pod`."""

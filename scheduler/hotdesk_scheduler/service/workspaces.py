@@ -243,6 +243,8 @@ class Workspaces:
 
     async def _compare_granted(self, workload: Workload, pod: Pod, server: Server | None) -> None:
         """A grant that nobody takes up goes back (lifecycle does the same where the engine notes the time of the grant)."""
+        if not self._engine.details(workload.id, pod.index).is_ready:
+            return
         granted_at = self._granted.setdefault(workload.id, self._clock())
         if server is not None or self._clock() - granted_at <= self._patience.grant_s:
             return

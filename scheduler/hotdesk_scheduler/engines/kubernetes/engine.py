@@ -283,10 +283,10 @@ class KubernetesEngine:
         entry.errors.pop(index, None)
         entry.broken.pop(index, None)
         entry.hold = None
-        workload = replace(entry.workload, lost_node=False)
-        self._put(
-            entry, transitions.with_pod(workload, transitions.started(pod, placement, now), now), Change("updated", workload_id, index)
-        )
+        workload, begun = replace(entry.workload, lost_node=False), transitions.started(pod, placement, now)
+        if workload.kind is Kind.WORKSPACE and self._book.is_reserved(placement):
+            begun = replace(begun, started_at=None)  # its time begins when its grant is shown
+        self._put(entry, transitions.with_pod(workload, begun, now), Change("updated", workload_id, index))
         if workload.kind is Kind.WORKSPACE:
             self._pods.prepare(entry, index)
             await self._saving.now(entry)

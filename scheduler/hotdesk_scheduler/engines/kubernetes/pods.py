@@ -244,7 +244,7 @@ class Pods:
     # a workspace's pod, which the hub makes
 
     def prepare(self, entry: Entry, index: int) -> None:
-        """What it needs before its grant is shown. Said again after a restart."""
+        """What it needs before its grant is shown, when its time begins (`started_at`). Said again after a restart."""
         entry.told.discard(index)  # of an earlier attempt
         if self._book.is_reserved(entry.pod(index).placement):
             self._later(self._prepare_share(entry, index, entry.pod(index).attempt))
@@ -277,7 +277,10 @@ class Pods:
             return
         if not is_over():
             entry.told.add(index)
-            self._book.put(entry, replace(entry.workload))  # for whoever looks at it only when it is another one
+            pod, now = entry.pod(index), time.time()
+            shown = replace(pod, started_at=now if pod.started_at is None else pod.started_at)
+            self._book.put(entry, transitions.with_pod(entry.workload, shown, now))
+            self._saving.soon(entry)
             self._book.changed(Change("updated", entry.workload.id, index))
 
     def give_up(self, entry: Entry, index: int, sentence: str, code: ReasonCode = ReasonCode.PROCESS_LOST) -> None:

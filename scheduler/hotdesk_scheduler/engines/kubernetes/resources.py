@@ -328,7 +328,7 @@ def _record(pod: Pod, devices: tuple[Held, ...]) -> Json | None:
 def _conditions(workload: Workload, hold: Reason | None, error: str) -> list[Json]:
     """`Scheduled`: has it its place, and if not, why not. `Finished`: has it come to its end."""
     placed = [pod for pod in workload.pods if pod.state in HOLDING]
-    since = max((pod.started_at or 0.0 for pod in placed), default=workload.created_at)
+    since = max((pod.started_at or workload.created_at for pod in placed), default=workload.created_at)
     if placed:
         first = placed[0].placement
         where = f" on {first.node}" if first else ""
