@@ -122,6 +122,9 @@ NONSENSE = (
     "inf",
     "-Infinity",
     "1e400",
+    "1e5000",
+    "1e9999999",
+    "1e-9999999",
     "1e-9",
     "5",
     "½",
@@ -152,6 +155,26 @@ def test_a_whole_gpu_is_asked_of_the_device_plugin_and_not_as_a_fraction() -> No
         assert "let a container ask for nvidia.com/gpu: 1" in found.problem
     assert claim(annotations={"gpu-fraction": "0.5"}).request.gpu == GpuRequest(millis=500)
     assert "is no share of a GPU" in claim(annotations={"gpu-fraction": "0.0001"}).problem
+
+
+@pytest.mark.parametrize("share", ["", "0", "-0.5", "1.5", "2", "1n", "1e-9999999", "1e5000", "1e9999999", "nan", "lots"])
+def test_a_fraction_that_is_none_is_told_and_not_taken_for_no_gpu(share: str) -> None:
+    found = claim(annotations={"gpu-fraction": share})
+    assert found.request.gpu == GpuRequest()
+    assert found.problem.startswith(f"{share!r} is no share of a GPU:")
+
+
+@pytest.mark.parametrize("memory", ["", "0", "-5Gi", "1.5", "1e3", "1e-9999999", "1e5000", "1e9999999", "9" * 40, "nan", "lots"])
+def test_gpu_memory_that_no_gpu_has_any_part_of_is_told(memory: str) -> None:
+    """A number of five thousand digits stopped every pass: it could not be said in the sentence about the largest GPU."""
+    found = claim(annotations={"gpu-memory": memory})
+    assert found.request.gpu == GpuRequest()
+    assert found.problem.startswith(f"{memory[:40]!r} is no share of a GPU:")
+
+
+def test_gpu_memory_is_in_mib_or_has_a_unit() -> None:
+    for text, mib in (("4096", 4096), ("4Gi", 4096), ("1G", 954), ("4294967296", 2**32), ("8589934592k", 8_192_000)):
+        assert claim(annotations={"gpu-memory": text}).request.gpu == GpuRequest(memory_mib=mib)
 
 
 @pytest.mark.parametrize(

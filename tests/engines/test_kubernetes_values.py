@@ -224,7 +224,7 @@ def test_memory_is_counted_in_mib_rounded_up(text: object, mib: int) -> None:
     assert quantity.memory_mib(text) == mib
 
 
-@pytest.mark.parametrize("text", ["", "x", "1Zi", "Gi", "1.2.3"])
+@pytest.mark.parametrize("text", ["", "x", "1Zi", "Gi", "1.2.3", "nan", "-inf", "1e19", "-1e5000", "1e9999999", "9e999999E"])
 def test_what_is_no_quantity_is_said_to_be_none(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         quantity.amount(text)

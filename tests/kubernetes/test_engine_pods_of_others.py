@@ -172,6 +172,7 @@ async def test_one_that_is_deleted_while_it_is_started_gives_its_place_back_thou
         ({}, {"hotdesk.io/pod-group": "g", "hotdesk.io/pod-group-size": "four"}, "'four' is no size of a pod group"),
         ({}, {"kai.scheduler/preemptibility": "semi-preemptible"}, "does not know semi-preemptible"),
         ({}, {"gpu-fraction": "lots"}, "'lots' is no share of a GPU"),
+        ({}, {"gpu-memory": "1e9999999"}, "'1e9999999' is no share of a GPU"),
     ],
 )
 async def test_what_is_not_understood_is_said_and_not_placed(

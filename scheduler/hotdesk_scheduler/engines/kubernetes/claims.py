@@ -160,20 +160,23 @@ def _class(notes: Json, spec: Json) -> tuple[int, bool, Kind]:
 def _gpu(notes: Json, whole: int) -> tuple[GpuRequest, str]:
     if whole:
         return GpuRequest(whole=whole), ""
+    asked = next((name for name in ("gpu-fraction", "gpu-memory") if name in notes), "")
+    text = str(notes.get(asked, ""))
     try:
-        if "gpu-fraction" in notes:
-            share = amount(notes["gpu-fraction"])
+        if asked == "gpu-fraction":
+            share = amount(text)
             if share == 1:
                 return GpuRequest(), "gpu-fraction 1 is a whole GPU: let a container ask for nvidia.com/gpu: 1, and leave gpu-fraction out."
-            if 0 < share * 1000 < 1:
+            if share * 1000 < 1:
                 raise ValueError
             return GpuRequest(millis=int(share * 1000)), ""
-        if "gpu-memory" in notes:  # MiB when it is a bare number
-            text = str(notes["gpu-memory"])
-            return GpuRequest(memory_mib=int(text) if text.isdecimal() else memory_mib(text)), ""
+        if asked == "gpu-memory":  # MiB when it is a bare number
+            size = f"{text}Mi" if text.isdecimal() else text
+            if amount(size) < 2**20:
+                raise ValueError
+            return GpuRequest(memory_mib=memory_mib(size)), ""
     except ValueError:
-        said = notes.get("gpu-fraction") or notes.get("gpu-memory")
-        return GpuRequest(), f"{said!r} is no share of a GPU: gpu-fraction is between 0 and 1, gpu-memory is in MiB."
+        return GpuRequest(), f"{text[:40]!r} is no share of a GPU: gpu-fraction is between 0 and 1, gpu-memory is in MiB."
     return GpuRequest(), ""
 
 
