@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hotdesk_api.units import parse_duration_s
 from traitlets.config.loader import LazyConfigValue
 
 from hotdesk_hub import on_cluster
@@ -31,6 +32,8 @@ def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, s
     _log_in(c, admins, environment)
     c.JupyterHub.load_groups = {project: {"users": members} for project, members in values["members"].items()}
     _workspaces(c, values["workspaces"])
+    if values["graceS"]:
+        c.HotdeskKubeSpawner.grace_s = parse_duration_s(values["graceS"])
     on_cluster.configure(
         c,
         scheduler_url=values["schedulerUrl"],

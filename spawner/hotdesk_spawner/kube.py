@@ -15,7 +15,7 @@ from hotdesk_api.errors import Conflict, HotdeskError, Invalid, Unavailable
 from hotdesk_api.models import Grant, PodGrant, WorkloadSpec
 from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
-from traitlets import default
+from traitlets import Integer, default
 
 from hotdesk_spawner import manifest, options, progress
 from hotdesk_spawner.options import Wish
@@ -25,6 +25,7 @@ from hotdesk_spawner.shared import in_background
 from hotdesk_spawner.spawner import QueuedSpawner, queued
 
 LOOK_EVERY_S = 0.5
+KILLED_WITHIN_S = 10  # from SIGKILL until the API server has no such pod any more
 
 
 class PatientKubeSpawner(KubeSpawner):  # type: ignore[misc]  # KubeSpawner ships no types
@@ -59,6 +60,10 @@ class HotdeskKubeSpawner(_QueuedKubeSpawner):  # type: ignore[misc]  # made when
     user_options: dict[str, Any]
     namespace: str
 
+    grace_s = Integer(30, min=0, help="Seconds between SIGTERM and SIGKILL of a server that is stopped; as the scheduler's.").tag(
+        config=True
+    )
+
     def __init__(self, *arguments: Any, **traits: Any) -> None:
         self._has_options = False
         self._memory_is_limit = False
@@ -73,6 +78,12 @@ class HotdeskKubeSpawner(_QueuedKubeSpawner):  # type: ignore[misc]  # made when
     @default("user_namespace_template")
     def _until_the_grant_says(self) -> str:
         return "{hubnamespace}"
+
+    @default("delete_grace_period")
+    def _grace_within_the_wait_for_its_end(self) -> int:
+        """KubeSpawner waits for an end as long as for a start, then gives up: the share would go back while the pod still runs."""
+        longest: int = self.start_timeout - KILLED_WITHIN_S
+        return max(1, min(self.grace_s, longest))
 
     async def _ensure_namespace(self) -> None:
         """The scheduler makes the projects' namespaces."""

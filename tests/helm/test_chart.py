@@ -90,6 +90,7 @@ def test_older_kubernetes_is_refused() -> None:
         ({**LEAST, "replicas": 0}, "minimum: got 0, want 1"),
         ({"hub": {"apiUrl": "hub:8081"}}, "does not match pattern"),
         ({**LEAST, "settings": {"GRACE": "60"}}, "value must be one of 'HOTDESK_STATE'"),
+        ({**LEAST, "settings": {"HOTDESK_GRACE_S": "0.5"}}, "does not match pattern"),
         ({**LEAST, "settings": {"HOTDESK_NOPE": "x"}}, "value must be one of 'HOTDESK_STATE'"),
         ({**LEAST, "seedProjects": {"Team_A": 4}}, "does not match pattern"),
         ({**LEAST, "seedProjects": {"team-" + "a" * 59: 4}}, "maxLength"),

@@ -11,6 +11,7 @@ import sqlalchemy
 from helm_chart import MATRIX, Json, render, why_no_helm
 from hotdesk_api.errors import Invalid
 from hotdesk_hub import chart
+from hotdesk_scheduler.settings import Settings
 from hotdesk_spawner.kube import HotdeskKubeSpawner
 from jupyterhub.app import JupyterHub
 from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
@@ -83,6 +84,24 @@ def test_hub_starts_workspaces_from_the_values(tmp_path: Path) -> None:
     assert spawner.environment == {"A": "b"}
     assert spawner.scheduler_url == "http://rel-hotdesk.hotdesk.svc:80"
     assert (spawner.uid, spawner.fs_gid, spawner.default_url) == (1000, 1000, "/lab")
+
+
+def _graces(values: Json, folder: Path) -> int:
+    grace_s: int = _spawner(_configured(values, folder)).delete_grace_period
+    return grace_s
+
+
+def test_workspace_that_is_stopped_has_the_schedulers_grace_to_write_what_it_holds(tmp_path: Path) -> None:
+    assert _graces({}, tmp_path) == Settings().grace_s
+    assert _graces({"settings": {"HOTDESK_GRACE_S": "2m"}}, tmp_path) == 120
+    assert _graces({"hub": {"config": {"KubeSpawner": {"delete_grace_period": 5}}}}, tmp_path) == 5
+
+
+def test_grace_ends_before_kubespawner_gives_a_stop_up(tmp_path: Path) -> None:
+    """Then the share would go back while the pod still runs."""
+    assert _graces({"settings": {"HOTDESK_GRACE_S": "600"}}, tmp_path) == 230
+    assert _graces({"hub": {"config": {"KubeSpawner": {"start_timeout": 20}}}}, tmp_path) == 10
+    assert _graces({"workspaces": {"startTimeoutS": 10}}, tmp_path) == 1
 
 
 def test_first_log_in_is_by_passwords_that_the_chart_makes(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ c.KubeSpawner.image = "notebook:1"
 c.KubeSpawner.cmd = ["jupyterhub-singleuser"]
 c.KubeSpawner.node_selector = {"hotdesk.io/pool": POOL}
 c.KubeSpawner.start_timeout = 120
-c.KubeSpawner.delete_grace_period = 0
 c.KubeSpawner.poll_interval = 1
 c.KubeSpawner.mem_guarantee = "256M"
 c.KubeSpawner.storage_pvc_ensure = True

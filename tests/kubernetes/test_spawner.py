@@ -6,16 +6,19 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from cluster.running import Cluster
+from hotdesk_spawner.kube import HotdeskKubeSpawner
 from hotdesk_spawner.manifest import MOST_CRASHES
 from kube_hub import Hub, hub_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 POLL_EVERY_S = 1  # hub_config.py
+AT_ONCE_S = 5
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +194,21 @@ def test_a_server_that_crashes_is_told_as_a_failure_and_gives_its_share_back(hub
     assert found["pods"][0]["exit_code"] == 3
     hub.open("erin", project="team-a", gpu="0")
     hub.close("erin")
+
+
+def test_a_stop_takes_no_longer_than_the_server_does_which_has_time_to_write_what_it_holds(hub: Hub) -> None:
+    hub.open("carol", project="team-a", gpu="1")
+    asked_at = time.monotonic()
+    hub.close("carol")
+    assert time.monotonic() - asked_at < AT_ONCE_S
+    hub.open("carol", project="team-a", gpu="1")
+    hub.cluster.kubectl("annotate", "pod", "jupyter-carol", "-n", hub.space(), "test.hotdesk.io/stops-in=3s")
+    asked_at = time.monotonic()
+    with ThreadPoolExecutor() as beside:
+        beside.submit(hub.close, "carol")
+        given_s = hub.until(lambda: hub.pod("carol")["metadata"].get("deletionGracePeriodSeconds"), "the pod being told")
+    assert given_s == HotdeskKubeSpawner.grace_s.default_value
+    assert 3 <= time.monotonic() - asked_at < 3 + AT_ONCE_S
 
 
 def test_the_form_has_the_queues_part_and_kubespawners_profiles(hub: Hub) -> None:
