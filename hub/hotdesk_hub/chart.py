@@ -25,6 +25,7 @@ Values = Mapping[str, Any]
 
 def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, str] = os.environ) -> None:
     values = json.loads(values_file.read_text())
+    c.Spawner = c.KubeSpawner  # one section under both names: JupyterHub writes the first, and what stands in the second would win
     is_ours = "authenticator_class" not in values["config"].get("JupyterHub", {})
     named = {*values["admins"], *values["config"].get("Authenticator", {}).get("admin_users", [])}
     admins = sorted(named) or ([ADMIN] if is_ours else [])
@@ -49,9 +50,11 @@ def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, s
 
 
 def add(section: Any, setting: str, value: Any) -> None:
-    """Lists and mappings are added to what is there: who names a service of his own does not mean that ours goes."""
+    """Lists and mappings are added to what is there: who names a service does not mean that ours goes. A command is one thing."""
     there = section.get(setting)
-    if isinstance(value, list) and isinstance(there, list | LazyConfigValue):
+    if setting == "cmd":
+        section[setting] = value
+    elif isinstance(value, list) and isinstance(there, list | LazyConfigValue):
         there.extend(value)
     elif (isinstance(value, list) and isinstance(there, set)) or (isinstance(value, dict) and isinstance(there, dict | LazyConfigValue)):
         there.update(value)

@@ -153,6 +153,25 @@ def test_operators_settings_are_added_to_ours_or_replace_them(tmp_path: Path) ->
     assert spawner.start_timeout == 99
 
 
+def test_settings_of_a_spawner_hold_as_jupyterhub_writes_them_and_as_kubespawner_does(tmp_path: Path) -> None:
+    config = {
+        "Spawner": {"default_url": "/tree", "mem_limit": "8G", "start_timeout": 900, "environment": {"A": "1"}},
+        "KubeSpawner": {"environment": {"B": "2"}},
+    }
+    values = {"hub": {"config": config, "extraConfig": {"own": "c.Spawner.cpu_limit = 3"}}, "workspaces": {"environment": {"C": "3"}}}
+    c = _configured(values, tmp_path)
+    spawner = _spawner(c)
+    assert (spawner.default_url, spawner.mem_limit, spawner.start_timeout, spawner.cpu_limit) == ("/tree", 8 * 2**30, 900, 3)
+    assert spawner.environment == {"A": "1", "B": "2", "C": "3"}
+    assert spawner.server_token_scopes == _spawner(_configured({}, tmp_path)).server_token_scopes
+
+
+@pytest.mark.parametrize("section", ["Spawner", "KubeSpawner"])
+def test_command_of_an_image_takes_the_place_of_ours(section: str, tmp_path: Path) -> None:
+    c = _configured({"hub": {"config": {section: {"cmd": ["start-singleuser.py"]}}}}, tmp_path)
+    assert _spawner(c).cmd == ["start-singleuser.py"]
+
+
 def test_python_of_the_operator_runs_last_in_the_order_of_its_names(tmp_path: Path) -> None:
     texts = {"b": "c.KubeSpawner.image += '-b'", "a": "c.KubeSpawner.image = 'own'"}
     assert _configured({"hub": {"extraConfig": texts}}, tmp_path).KubeSpawner.image == "own-b"
