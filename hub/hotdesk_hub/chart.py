@@ -14,23 +14,21 @@ from typing import Any
 from hotdesk_api.units import parse_duration_s
 from traitlets.config.loader import LazyConfigValue
 
-from hotdesk_hub import on_cluster
+from hotdesk_hub import on_cluster, roles
 from hotdesk_hub.config import ADMIN, QUIET_LAB, run_own_text
 
 VALUES = Path("/etc/hotdesk/values.json")
 HUB_PORT = 8081
 _LOOK_AT_PROXY_S = 15  # how long workspaces may be out of reach after another proxy has come; JupyterHub's own is 300
+_OURS = "shared-password"
 Values = Mapping[str, Any]
 
 
 def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, str] = os.environ) -> None:
     values = json.loads(values_file.read_text())
     c.Spawner = c.KubeSpawner  # one section under both names: JupyterHub writes the first, and what stands in the second would win
-    is_ours = "authenticator_class" not in values["config"].get("JupyterHub", {})
-    named = {*values["admins"], *values["config"].get("Authenticator", {}).get("admin_users", [])}
-    admins = sorted(named) or ([ADMIN] if is_ours else [])
     _hub(c, values, environment)
-    _log_in(c, admins, environment)
+    _log_in(c, values["admins"], environment)
     c.JupyterHub.load_groups = {project: {"users": members} for project, members in values["members"].items()}
     _workspaces(c, values["workspaces"])
     if values["graceS"]:
@@ -40,13 +38,13 @@ def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, s
         scheduler_url=values["schedulerUrl"],
         scheduler_token=environment["HOTDESK_HUB_SCHEDULER_TOKEN"],
         spawner_token=environment["HOTDESK_HUB_SPAWNER_TOKEN"],
-        admins=admins,
     )
     for name, settings in values["config"].items():
         for setting, value in settings.items():
             add(c[name], setting, value)
     for name, text in sorted(values["extraConfig"].items()):
         run_own_text(text, c, name=f"hub.extraConfig.{name}")
+    _administer(c)
 
 
 def add(section: Any, setting: str, value: Any) -> None:
@@ -81,11 +79,20 @@ def _with_driver(url: str) -> str:
 
 def _log_in(c: Any, admins: Sequence[str], environment: Mapping[str, str]) -> None:
     """Until an operator chooses another: one password for admins, one for everybody else, made by the chart."""
-    c.JupyterHub.authenticator_class = "shared-password"
+    c.JupyterHub.authenticator_class = _OURS
     c.Authenticator.admin_users = set(admins)
     c.SharedPasswordAuthenticator.allow_all = True  # who knows the password; a project's members are another question
     c.SharedPasswordAuthenticator.admin_password = environment["HOTDESK_HUB_ADMIN_PASSWORD"]
     c.SharedPasswordAuthenticator.user_password = environment["HOTDESK_HUB_USER_PASSWORD"]
+
+
+def _administer(c: Any) -> None:
+    """Who was named, wherever; otherwise our own log-in has ADMIN. In another one, whoever calls himself that is not ours."""
+    admins = set(c.Authenticator.admin_users) or ({ADMIN} if c.JupyterHub.authenticator_class == _OURS else set())
+    c.Authenticator.admin_users = admins
+    for role in c.JupyterHub.load_roles:
+        if role["name"] == roles.ADMINS:
+            role["users"] = sorted({*role.get("users", ()), *admins})
 
 
 def _workspaces(c: Any, values: Values) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 SERVICE = "hotdesk"
 SPAWNER_SERVICE = "hotdesk-spawner"
+ADMINS = "hotdesk-admin"
 ACCESS = f"access:services!service={SERVICE}"
 READ, SUBMIT, ADMIN = "custom:hotdesk:jobs:read", "custom:hotdesk:jobs:submit", "custom:hotdesk:jobs:admin"
 HOST = "custom:hotdesk:workspaces:host"
@@ -32,7 +33,7 @@ def roles(admins: list[str]) -> list[dict[str, Any]]:
     """For `c.JupyterHub.load_roles`. The built-in admin role cannot hold custom scopes, so admins get one of ours."""
     return [
         {"name": "user", "description": "Own workspaces, and workloads in one's projects", "scopes": USER_SCOPES},
-        {"name": "hotdesk-admin", "description": "Manage all projects and workloads", "scopes": [ACCESS, ADMIN], "users": admins},
+        {"name": ADMINS, "description": "Manage all projects and workloads", "scopes": [ACCESS, ADMIN], "users": admins},
         {"name": "hotdesk-scheduler", "description": "The scheduler", "scopes": SCHEDULER_SCOPES, "services": [SERVICE]},
         {"name": "hotdesk-spawner", "description": "The hub's spawner", "scopes": [ACCESS, HOST], "services": [SPAWNER_SERVICE]},
     ]

@@ -110,29 +110,47 @@ def test_first_log_in_is_by_passwords_that_the_chart_makes(tmp_path: Path) -> No
     assert (log_in.admin_password, log_in.user_password) == ("a" * 40, "u" * 40)
 
 
-def test_another_log_in_makes_nobody_an_admin_and_lets_nobody_in_by_itself(tmp_path: Path) -> None:
+def _managers(c: Any) -> list[str]:
+    (role,) = (role for role in _hub(c).load_roles if role["name"] == "hotdesk-admin")
+    users: list[str] = role["users"]
+    return users
+
+
+PAM: list[Json] = [
+    {"config": {"JupyterHub": {"authenticator_class": "pam"}}},
+    {"extraConfig": {"own": "c.JupyterHub.authenticator_class = 'pam'"}},
+]
+
+
+@pytest.mark.parametrize("hub", PAM, ids=["setting", "python"])
+def test_another_log_in_makes_nobody_an_admin_and_lets_nobody_in_by_itself(hub: Json, tmp_path: Path) -> None:
     """Whoever calls himself admin there is not ours."""
     from jupyterhub.auth import PAMAuthenticator
 
-    c = _configured({"hub": {"config": {"JupyterHub": {"authenticator_class": "pam"}}}}, tmp_path)
+    c = _configured({"hub": hub}, tmp_path)
     log_in = PAMAuthenticator(config=c)
     assert (_hub(c).authenticator_class, log_in.admin_users, log_in.allow_all) == (PAMAuthenticator, set(), False)
-    named = _configured({"hub": {"admins": ["carla"], "config": {"JupyterHub": {"authenticator_class": "pam"}}}}, tmp_path)
-    assert PAMAuthenticator(config=named).admin_users == {"carla"}
-    (role,) = (role for role in _hub(named).load_roles if role["name"] == "hotdesk-admin")
-    assert role["users"] == ["carla"]
+    assert _managers(c) == []
+    named = _configured({"hub": {"admins": ["carla"], **hub}}, tmp_path)
+    assert (PAMAuthenticator(config=named).admin_users, _managers(named)) == ({"carla"}, ["carla"])
 
 
 def test_admin_of_the_first_log_in_manages_projects(tmp_path: Path) -> None:
-    (role,) = (role for role in _hub(_configured({}, tmp_path)).load_roles if role["name"] == "hotdesk-admin")
-    assert role["users"] == ["admin"]
+    assert _managers(_configured({}, tmp_path)) == ["admin"]
 
 
-def test_admins_named_in_the_hubs_own_settings_manage_projects_too(tmp_path: Path) -> None:
-    config = {"JupyterHub": {"authenticator_class": "pam"}, "Authenticator": {"admin_users": ["dora"]}}
-    c = _configured({"hub": {"admins": ["carla"], "config": config}}, tmp_path)
-    (role,) = (role for role in _hub(c).load_roles if role["name"] == "hotdesk-admin")
-    assert (sorted(c.Authenticator.admin_users), role["users"]) == (["carla", "dora"], ["carla", "dora"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"config": {"Authenticator": {"admin_users": ["dora"]}}},
+        {"extraConfig": {"own": "c.Authenticator.admin_users.add('dora')"}},
+        {"extraConfig": {"own": "c.Authenticator.admin_users = ['carla', 'dora']"}},
+    ],
+    ids=["setting", "added", "replaced"],
+)
+def test_admins_named_in_the_hubs_own_settings_manage_projects_too(named: Json, tmp_path: Path) -> None:
+    c = _configured({"hub": {"admins": ["carla"], **named}}, tmp_path)
+    assert (sorted(c.Authenticator.admin_users), _managers(c)) == (["carla", "dora"], ["carla", "dora"])
 
 
 def test_home_of_who_is_deleted_is_left_to_the_project_whatever_the_hub_may(tmp_path: Path) -> None:
