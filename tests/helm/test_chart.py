@@ -297,11 +297,28 @@ base64() { cat; }
 """
 
 
+def _notes(values: Json) -> str:
+    return helm("install", "rel", str(CHART), "--dry-run=client", "-n", "hotdesk", values=values).partition("\nNOTES:\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("hub", "who"),
+    [
+        ({}, "Log in as admin,"),
+        ({"admins": ["carla"]}, "Log in as carla,"),
+        ({"config": {"Authenticator": {"admin_users": ["root"]}}}, "Log in as root,"),
+        ({"extraConfig": {"own": "pass"}}, "Log in (unless hub.extraConfig has another log-in, or other admins) as admin,"),
+        ({"config": {"JupyterHub": {"authenticator_class": "pam"}}}, "Log in as `pam` has it"),
+    ],
+)
+def test_notes_say_who_can_log_in_as_an_administrator(hub: Json, who: str) -> None:
+    assert who in _notes({"hub": hub})
+
+
 @pytest.mark.parametrize("case", ["whole", "whole-own", "whole-temporary", "least", "hub"])
 def test_commands_of_the_notes_work_as_they_are_copied(case: str) -> None:
     """Each line by itself, with the blanks before it."""
-    text = helm("install", "rel", str(CHART), "--dry-run=client", "-n", "hotdesk", values=MATRIX[case]).partition("\nNOTES:\n")[2]
-    lines = [line for line in text.splitlines() if line.startswith("     ") and not line.lstrip().startswith(("http", "%"))]
+    lines = [line for line in _notes(MATRIX[case]).splitlines() if line.startswith("     ") and not line.lstrip().startswith(("http", "%"))]
     assert len(lines) >= (1 if case == "whole-own" else 3)
     said = ""
     for line in lines:
