@@ -82,8 +82,8 @@ def _log_in(c: Any, admins: Sequence[str], environment: Mapping[str, str]) -> No
     c.JupyterHub.authenticator_class = _OURS
     c.Authenticator.admin_users = set(admins)
     c.SharedPasswordAuthenticator.allow_all = True  # who knows the password; a project's members are another question
-    c.SharedPasswordAuthenticator.admin_password = environment["HOTDESK_HUB_ADMIN_PASSWORD"]
-    c.SharedPasswordAuthenticator.user_password = environment["HOTDESK_HUB_USER_PASSWORD"]
+    c.SharedPasswordAuthenticator.admin_password = environment.get("HOTDESK_HUB_ADMIN_PASSWORD")
+    c.SharedPasswordAuthenticator.user_password = environment.get("HOTDESK_HUB_USER_PASSWORD")
 
 
 def _administer(c: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import fields
@@ -16,6 +17,8 @@ from hotdesk_api.units import NAME_MAX, NAME_PATTERN, parse_quota
 from hotdesk_api.version import VERSION
 from hotdesk_scheduler.engines.kubernetes.resources import PROJECT_LABEL
 from hotdesk_scheduler.settings import Settings, parse_seed_projects, variable_of
+from jupyterhub.app import COOKIE_SECRET_BYTES, JupyterHub
+from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
 
@@ -255,6 +258,26 @@ def test_who_cannot_look_up_what_was_made_before_gives_all_secrets_and_every_ren
     assert first == second
     (keys,) = (one for one in only(first, "Deployment", "scheduler")["spec"]["template"]["spec"]["volumes"] if one["name"] == "secrets")
     assert keys["projected"]["sources"] == [{"secret": {"name": "kept-elsewhere"}}]
+
+
+def test_secret_that_the_readme_makes_has_all_that_the_hub_takes() -> None:
+    (lines,) = re.findall(r"^    (kubectl create secret(?:.*\\\n)*.*)", (CHART.parent / "README.md").read_text(), re.MULTILINE)
+    done = subprocess.run(["bash", "-c", _PRETENDED + lines], capture_output=True, text=True, timeout=60, check=True)
+    made = dict(line.removeprefix("--from-literal=").split("=") for line in done.stdout.splitlines() if "=" in line)
+    hub = _variables(render({"hub": {"existingSecret": "hotdesk-own"}}), "hub")
+    keys = {one["valueFrom"]["secretKeyRef"]["key"] for one in hub.values() if "secretKeyRef" in one.get("valueFrom", {})}
+    assert made.keys() == keys | {"report.key"}
+    assert len(JupyterHub(cookie_secret=made["cookie-secret"]).cookie_secret) == COOKIE_SECRET_BYTES
+    SharedPasswordAuthenticator(admin_password=made["admin-password"], user_password=made["user-password"])
+    assert len(made["report.key"]) >= 32
+
+
+def test_passwords_are_needed_for_the_charts_own_log_in_alone() -> None:
+    for values, needed in (({}, True), (MATRIX["whole-own"], False)):
+        hub = _variables(render(values), "hub")
+        for name in ("HOTDESK_HUB_ADMIN_PASSWORD", "HOTDESK_HUB_USER_PASSWORD"):
+            assert hub[name]["valueFrom"]["secretKeyRef"].get("optional", False) is not needed
+        assert "optional" not in hub["JPY_COOKIE_SECRET"]["valueFrom"]["secretKeyRef"]
 
 
 @pytest.mark.parametrize("case", MATRIX)

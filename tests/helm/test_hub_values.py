@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ _SECRETS = {
 }
 
 
-def _configured(values: Json, folder: Path, **more: str) -> Any:
+def _configured(values: Json, folder: Path, *, secrets: Mapping[str, str] = _SECRETS, **more: str) -> Any:
     (secret,) = (item for item in render(values) if item["kind"] == "Secret" and item["metadata"]["name"] == "rel-hotdesk-hub-config")
     file = folder / "values.json"
     file.write_text(secret["stringData"]["values.json"])
     c = Config()
     text = secret["stringData"]["jupyterhub_config.py"].replace("configure(get_config())", "")
     exec(text, {})  # what it imports is there
-    chart.configure(c, values_file=file, environment=_SECRETS | more)
+    chart.configure(c, values_file=file, environment={**secrets, **more})
     return c
 
 
@@ -108,6 +109,11 @@ def test_first_log_in_is_by_passwords_that_the_chart_makes(tmp_path: Path) -> No
     log_in = SharedPasswordAuthenticator(config=_configured({}, tmp_path))
     assert (log_in.admin_users, log_in.allow_all) == ({"admin"}, True)
     assert (log_in.admin_password, log_in.user_password) == ("a" * 40, "u" * 40)
+
+
+def test_another_log_in_needs_no_passwords_of_ours(tmp_path: Path) -> None:
+    tokens = {name: value for name, value in _SECRETS.items() if name.endswith("TOKEN")}
+    _hub(_configured({"hub": PAM[0]}, tmp_path, secrets=tokens))
 
 
 def _managers(c: Any) -> list[str]:
