@@ -17,6 +17,7 @@ from kubernetes_asyncio.client import (
     V1NodeSelectorRequirement,
     V1NodeSelectorTerm,
     V1PersistentVolumeClaimVolumeSource,
+    V1Toleration,
     V1Volume,
 )
 from kubespawner.utils import get_k8s_model
@@ -155,6 +156,8 @@ def place(pod: Any, grant: Grant, *, memory_is_limit: bool) -> None:
     assert marks is not None
     pod.spec.node_name = grant.node
     pod.spec.scheduler_name = SCHEDULER
+    if grant.gpu_millis:  # as the scheduler took it to do
+        pod.spec.tolerations = [*(pod.spec.tolerations or []), V1Toleration(key=GPU, operator="Exists")]
     pod.metadata.namespace = marks.namespace
     pod.metadata.labels = {**(pod.metadata.labels or {}), **marks.labels}
     pod.metadata.annotations = {**(pod.metadata.annotations or {}), **marks.annotations}

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from cluster.running import Cluster
+from cluster.running import ENDS_WITH_TEST, Cluster
 from hotdesk_api import calls, models
 from hotdesk_api.errors import NotFound
 from hotdesk_scheduler.engines.kubernetes import crds
@@ -98,6 +98,21 @@ def test_submitted_over_rest_it_runs_in_a_pod_waits_with_its_reason_and_is_delet
     until(lambda: status(one, "too-much") == "Running", "the next one running")
     pods = cluster.get("pods", "-n", there)["items"]
     assert {pod["metadata"]["labels"]["hotdesk.io/workload"] for pod in pods} == {"half", "too-much"}
+
+
+def test_nodes_kept_for_gpus_by_a_taint_take_who_asks_for_one_and_nobody_else(start: Start, cluster: Cluster, namespace: str) -> None:
+    cluster.kubectl("taint", "node", "-l", f"{ENDS_WITH_TEST}={namespace}", "nvidia.com/gpu=present:NoSchedule")
+    one = start("first")
+    until(lambda: is_ready(one), "the scheduler being ready")
+    client = one.client()
+    for name, millis in (("whole", 1000), ("half", 500), ("none", 0)):
+        client.call(calls.submit(job(namespace, name, gpu_millis=millis)))
+    until(lambda: status(one, "whole") == status(one, "half") == "Running", "both running")
+    pods = cluster.get("pods", "-n", f"{namespace}-team-a")["items"]
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    assert [gpu in pod["spec"]["tolerations"] for pod in pods] == [True, True]
+    taint = "the taint nvidia.com/gpu=present, which it does not tolerate"
+    until(lambda: taint in str(client.call(calls.workload("team-a", "none")).reason), "why the third waits")
 
 
 def test_when_the_leader_is_killed_the_other_replica_goes_on(start: Start, namespace: str) -> None:

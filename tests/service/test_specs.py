@@ -8,8 +8,8 @@ import desks
 import pytest
 from builders import World, node
 from hotdesk_api.errors import Invalid
-from hotdesk_api.models import WorkloadSpec
-from hotdesk_scheduler.core.model import GpuRequest, Kind, Workload
+from hotdesk_api.models import TolerationSpec, WorkloadSpec
+from hotdesk_scheduler.core.model import GpuRequest, Kind, Toleration, Workload
 from hotdesk_scheduler.service import specs
 from hotdesk_scheduler.service.specs import generated_name, pod_request, workload_of
 
@@ -58,6 +58,16 @@ def test_completions_make_an_hpo_of_independent_pods() -> None:
 def test_workers_are_a_gang() -> None:
     workload = built(desks.spec("n", kind="mpi", workers=4))
     assert (len(workload.pods), workload.min_pods) == (4, 4)
+
+
+@pytest.mark.parametrize("wishes", [{"gpus": 2}, {"gpus": 0.5}, {"gpus": 0, "gpu_memory_mib": 500}])
+def test_who_asks_for_a_gpu_tolerates_that_nodes_are_kept_for_gpus(wishes: dict[str, Any]) -> None:
+    own = TolerationSpec(key="team", value="a")
+    assert built(desks.spec("n", tolerations=[own], **wishes)).tolerations == (
+        Toleration("team", "Equal", "a"),
+        Toleration("nvidia.com/gpu", "Exists"),
+    )
+    assert built(desks.spec("n", gpus=0)).tolerations == ()
 
 
 def test_generated_names_take_the_first_free_number() -> None:

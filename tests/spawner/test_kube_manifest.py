@@ -117,6 +117,14 @@ def test_a_pod_goes_where_it_was_granted_and_keeps_its_own_labels() -> None:
     assert pod.metadata.annotations == {"a": "b", "hotdesk.io/placement": "{}"}
 
 
+def test_who_was_granted_a_gpu_or_a_share_of_one_tolerates_that_nodes_are_kept_for_gpus() -> None:
+    own = {"key": "team", "operator": "Exists"}
+    for millis, keys in ((0, ["team"]), (500, ["team", GPU]), (1000, ["team", GPU])):
+        pod = make_pod(name="p", cmd=["x"], port=8888, image="i", tolerations=[own], logger=logging.getLogger())
+        manifest.place(pod, granted().model_copy(update={"gpu_millis": millis}), memory_is_limit=False)
+        assert [one.key for one in pod.spec.tolerations] == keys
+
+
 def test_it_may_use_exactly_what_was_granted() -> None:
     profile: dict[str, Any] = {
         "extra_resource_limits": {GPU: "4"},

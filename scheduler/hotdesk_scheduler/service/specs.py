@@ -22,6 +22,8 @@ DEFAULT_MEMORY_MIB = 128
 MAX_PODS = 1000
 MAX_COMPLETIONS = 1_000_000
 MAX_SECONDS = 10 * 365 * 86400
+KEPT_FOR_GPUS = Toleration(key="nvidia.com/gpu", operator="Exists")
+"""Of whoever asks for a GPU, for nodes that a taint keeps for them: as Kubernetes' admission ExtendedResourceToleration has it."""
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -85,9 +87,14 @@ def workload_of(spec: WorkloadSpec, *, workload_id: str, name: str, user: str, n
         ttl_after_finish_s=None if spec.ttl_after_finish_s is None else float(spec.ttl_after_finish_s),
         node_type=spec.node_type,
         node_pools=tuple(spec.node_pools),
-        tolerations=tuple(Toleration(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in spec.tolerations),
+        tolerations=_tolerations(spec, request),
         node_terms=tuple(tuple(NodeRule(r.key, r.operator, tuple(r.values)) for r in term) for term in spec.node_terms),
     )
+
+
+def _tolerations(spec: WorkloadSpec, request: PodRequest) -> tuple[Toleration, ...]:
+    asked = tuple(Toleration(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in spec.tolerations)
+    return asked if request.gpu.is_none or KEPT_FOR_GPUS in asked else (*asked, KEPT_FOR_GPUS)
 
 
 def pod_request(spec: WorkloadSpec) -> PodRequest:
