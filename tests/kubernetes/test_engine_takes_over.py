@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hotdesk_api.errors import Unavailable
 from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Phase, Placement, PodState
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
 from hotdesk_scheduler.engines.kubernetes.lease import Terms, awake_or_not
@@ -97,6 +100,57 @@ async def test_a_stop_that_was_under_way_is_carried_through(kube: Kube) -> None:
     await kube.engine.open()
     stopped = await kube.until(workload_id, PodState.STOPPED)
     assert stopped.stop_reason == RECLAIMED
+
+
+async def test_a_stop_of_which_the_pod_has_not_heard_is_told_with_grace_though_its_time_is_over(kube: Kube) -> None:
+    workload_id = await kube.submit("job")
+    await kube.run(workload_id)
+
+    async def killed(*_: Any) -> bool:
+        raise asyncio.CancelledError
+
+    kube.engine._pods._delete = killed  # type: ignore[method-assign,assignment]  # as if the process ended here
+    await kube.engine.stop_pod(workload_id, 0, RECLAIMED, 0.5, time.time())
+    await kube.status("job", lambda status: status["pods"][0]["state"] == "releasing")
+    await kube.kill()
+    await asyncio.sleep(0.5)
+    async with kept(kube, kube.pod_path(workload_id)) as grace:
+        await kube.take_over()
+        assert await grace() == 30
+
+
+async def test_a_pod_that_nobody_counts_is_ended_before_it_is_gone(kube: Kube) -> None:
+    workload_id = await kube.submit("job")
+    await kube.run(workload_id)
+    made = await kube.api.get(kube.pod_path(workload_id))
+    entry = kube.engine._book.entry(workload_id)
+    made["metadata"] = {"name": manifests.pod_name(entry.workload, entry.uid, replace(entry.pod(0), attempt=1)), **KEPT}
+    path = kube.pod_path(workload_id).rpartition("/")[0]
+    await kube.api.create(path, made)
+    async with kept(kube, f"{path}/{made['metadata']['name']}") as grace:
+        assert await grace() == 2
+
+
+KEPT = {"finalizers": ["test.hotdesk.io/keeps"], "annotations": {"test.hotdesk.io/stops-in": "60s"}}
+
+
+@asynccontextmanager
+async def kept(kube: Kube, path: str) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+    """A pod that is still there when it is deleted: with how many seconds of grace, once it is."""
+
+    async def grace() -> int:
+        for _ in range(200):
+            meta = (await kube.api.get(path))["metadata"]
+            if "deletionTimestamp" in meta:
+                return int(meta["deletionGracePeriodSeconds"])
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{path} is not deleted")
+
+    await kube.api.merge(path, {"metadata": KEPT})
+    try:
+        yield grace
+    finally:
+        await kube.api.merge(path, {"metadata": {"finalizers": None}})
 
 
 async def test_a_second_replica_waits_and_takes_over_when_the_first_gives_up(kube: Kube) -> None:

@@ -36,6 +36,8 @@ from hotdesk_scheduler.engines.kubernetes.volumes import Making, NotToBeHadError
 log = logging.getLogger(__name__)
 
 TAKEN_AWAY_GRACE_S = 2.0
+LATE_GRACE_S = 30.0
+"""At least, for a stop that was decided by an earlier leader and of which the pod has not heard: nobody knows how long it was to be."""
 CLAIMED_PAUSE_S = 10.0
 REFUSED_PAUSE_S = 30.0
 
@@ -314,7 +316,7 @@ class Pods:
         was_there = await self._until_taken(
             entry,
             index,
-            partial(self._delete, entry.namespace, name, grace_s),
+            partial(self._delete, entry.namespace, name, _seconds(grace_s)),
             what="Its pod cannot be deleted, so its place stays taken",
             otherwise=f"deletes the pod itself: kubectl delete pod {name} -n {entry.namespace}",
             is_over=is_over,
@@ -351,7 +353,7 @@ class Pods:
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": member.name, "namespace": entry.namespace},
-            "deleteOptions": {"gracePeriodSeconds": max(0, math.ceil(grace_s)), "preconditions": {"uid": member.uid}},
+            "deleteOptions": {"gracePeriodSeconds": _seconds(grace_s), "preconditions": {"uid": member.uid}},
         }
         path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/eviction"
 
@@ -373,22 +375,24 @@ class Pods:
         self._saving.soon(entry)
         self._book.changed(Change(progress.kind_of(ended), entry.workload.id, pod.index))
 
-    async def _delete(self, namespace: str, name: str, grace_s: float) -> bool:
+    async def _delete(self, namespace: str, name: str, seconds: int) -> bool:
         """Whether it was there. Raises ApiError."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": max(0, math.ceil(grace_s))}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": seconds}
         async with self._api.turns.take(Rank.POD):
             return await self._api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", body)
 
     async def _discard(self, seen: Seen) -> None:
-        """Until it is gone, or another one has its name."""
+        """Until it is gone, or another one has its name. With grace where somebody is there to give it."""
 
         def is_over() -> bool:
             there = self._book.pods.get((seen.namespace, seen.name))
             return self._is_over() or there is None or there.uid != seen.uid
 
         while True:
+            node = self._book.nodes.get(seen.node or "")
+            seconds = _seconds(TAKEN_AWAY_GRACE_S) if node is not None and node.ready else 0
             try:
-                await until_it_works(partial(self._delete, seen.namespace, seen.name, 0), gives_up=self._is_over)
+                await until_it_works(partial(self._delete, seen.namespace, seen.name, seconds), gives_up=self._is_over)
                 return
             except ApiError as error:
                 log.error("pod.not_deleted pod=%s/%s error=%s", seen.namespace, seen.name, error)
@@ -401,3 +405,8 @@ class Pods:
         old = pod_name(entry.workload, entry.uid, Pod(index, entry.pod(index).request, attempt=attempt))
         if (seen := self._book.pods.get((entry.namespace, old))) is not None:
             self.discard(seen)
+
+
+def _seconds(grace_s: float) -> int:
+    """Without any the API server forgets a pod at once, and its GPUs count as free while it still runs on its node."""
+    return max(1, math.ceil(grace_s))

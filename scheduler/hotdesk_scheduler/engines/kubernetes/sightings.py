@@ -21,7 +21,7 @@ from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import manifests, progress
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
-from hotdesk_scheduler.engines.kubernetes.pods import Pods
+from hotdesk_scheduler.engines.kubernetes.pods import LATE_GRACE_S, Pods
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,11 @@ class Sightings:
         if pod.state is PodState.STARTING and seen is not None and seen.node is None:
             self._pods.bring_up(entry, pod.index)
         elif pod.state is PodState.RELEASING and seen is not None and not seen.leaving:
-            self._pods.take_down(entry, pod.index, max(0.0, (pod.release_deadline or 0.0) - time.time()))
+            now = time.time()
+            told = replace(pod, release_deadline=max(pod.release_deadline or 0.0, now + LATE_GRACE_S))
+            self._book.put(entry, transitions.with_pod(entry.workload, told, now))
+            self._saving.soon(entry)
+            self._pods.take_down(entry, pod.index, (told.release_deadline or 0.0) - now)
 
     def _record(self, entry: Entry, pod: Pod, seen: Seen) -> Pod:
         placement = manifests.placement_in(seen.placement)
