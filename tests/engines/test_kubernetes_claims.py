@@ -185,12 +185,17 @@ def test_gpu_memory_is_in_mib_or_has_a_unit() -> None:
         ({"whole": 4}, Placement("n1", shares=(Share("g", 1),)), 4000),
         ({"millis": 500}, Placement("n1", shares=(Share("g", 500),)), 500),
         ({"millis": 500}, Placement("n1", shares=(Share("g", 1),)), 500),
+        ({"memory_mib": 8192}, Placement("n1", shares=(Share("g", 250),)), 250),
+        ({"memory_mib": 8192}, Placement("n1", shares=(Share("g", 1),)), 250),
+        ({"memory_mib": 65536}, Placement("n1", shares=(Share("g", 1),)), 1000),
+        ({"millis": 500}, Placement("n1", shares=(Share("g", 500), Share("h", 500))), 500),
         ({"whole": 4}, Placement("n2", whole=4), 4000),
     ],
 )
 def test_a_pod_holds_what_it_asks_for_whatever_a_hand_wrote_about_its_place(asked: dict[str, int], said: Placement, holds: int) -> None:
     there = Seen("p", "space", "u", "n1", Life.RUNNING, leaving=False, uses=Resources(), placement=manifests.placement_out(said))
-    found = claims.pod_of(there, replace(claim(), request=PodRequest(GpuRequest(**asked))), 0, 1.0)
+    asks = replace(claim(), request=PodRequest(GpuRequest(**asked)))
+    found = claims.pod_of(there, asks, 0, 1.0, Node("n1", gpus=4, gpu_memory_mib=32768))
     assert found.placement is not None
     assert (found.placement.node, found.placement.gpu_millis) == ("n1", holds)
 

@@ -175,6 +175,12 @@ def test_a_time_has_the_digits_it_needs(seconds: float, text: str) -> None:
     assert codec.time_in(text) == seconds
 
 
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:00"])
+def test_a_time_that_could_not_be_told_again_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="is out of range"):
+        codec.time_in(text)
+
+
 @given(quotas, quotas, st.booleans(), times)
 def test_projects_and_departments_come_back_as_they_were_written(gpu: Quota, cpu: Quota, over: bool, at: float | None) -> None:
     project = Project("p", "d", gpu, cpu, over_quota=over, interactive_time_limit_s=at, created_at=1.0, node_pools=("a",))
@@ -318,8 +324,11 @@ def test_no_news_leaves_the_same_pod() -> None:
 
 def test_a_placement_is_read_from_an_annotation_and_nonsense_is_none() -> None:
     assert manifests.placement_in(manifests.placement_out(PLACE)) == PLACE
-    for text in (None, "", "{}", "[1]", '{"node": 1, "shares": [{}]}', "nonsense"):
+    for text in (None, "", "{}", "[1]", '{"node": 1, "shares": [{}]}', "nonsense", "[" * 100_000, '{"a":' * 900 + "1" + "}" * 900):
         assert manifests.placement_in(text) is None
+    shares = (f'"shares":[{{"group":"g","millis":{millis}}}]' for millis in (-7000, 0, 1001, "1e999"))
+    for members in ('"whole":-3', '"whole":1e999', '"whole":NaN', *shares):
+        assert manifests.placement_in(f'{{"node":"n",{members}}}') is None
 
 
 def test_a_pod_has_another_name_for_every_attempt_and_every_creation() -> None:

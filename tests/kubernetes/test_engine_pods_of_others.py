@@ -165,6 +165,15 @@ async def test_one_that_is_deleted_while_it_is_started_gives_its_place_back_thou
     assert (await kube.api.get(kept))["status"]["phase"] == "Pending", "the cluster gives up such a pod by itself, but later"
 
 
+@pytest.mark.parametrize("said", ["[" * 100_000, '{"node":"dgx1-1","shares":[{"group":"g1","millis":1e999}]}'], ids=["deep", "endless"])
+async def test_what_a_hand_writes_about_its_place_keeps_no_scheduler_from_starting(kube: Kube, others: Others, said: str) -> None:
+    uid = await others.make("bare", annotations={"gpu-fraction": "0.5"})
+    await kube.run(uid, placement=Placement("dgx1-1", shares=(Share("g1", 500),)))
+    await kube.api.merge(f"{others.path}/bare", {"metadata": {"annotations": {"hotdesk.io/placement": said}}})
+    await kube.restart()
+    assert kube.pod(uid).state is PodState.RUNNING
+
+
 @pytest.mark.parametrize(
     ("spec", "annotations", "words"),
     [

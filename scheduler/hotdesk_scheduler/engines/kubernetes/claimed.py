@@ -271,7 +271,7 @@ class Claimed:
 
     def _join(self, entry: Entry, index: int, seen: Seen, claim: Claim) -> None:
         now = time.time()
-        pod = claims.pod_of(seen, claim, index, now)
+        pod = claims.pod_of(seen, claim, index, now, self._book.nodes.get(seen.node or ""))
         if (refused := self._refused.pop(seen.uid, None)) is not None:
             refused[1].hold = None  # if that is not written yet, it need not be any more
         self._book.join(entry, index, Member(seen.name, seen.uid, volumes=claim.volumes))
@@ -301,7 +301,7 @@ class Claimed:
         pod, now = entry.pod(index), time.time()
         is_elsewhere = pod.placement is None or pod.placement.node != seen.node
         if seen.node is not None and seen.claim is not None and is_elsewhere:  # bound by an earlier leader, or by hand
-            placed = claims.pod_of(seen, seen.claim, index, now)
+            placed = claims.pod_of(seen, seen.claim, index, now, self._book.nodes.get(seen.node))
             self._book.put(entry, transitions.with_pod(entry.workload, placed, now))
             self._give(entry, placed)
             self._book.changed(Change("updated", entry.workload.id, index))

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotdesk_api.models import WorkloadSpec
+from hotdesk_api.units import WHOLE_GPU
 
 from hotdesk_scheduler.core.model import (
     NODE_NAME,
     GpuRequest,
     Kind,
+    Node,
     NodeRule,
     Placement,
     Pod,
@@ -23,6 +25,7 @@ from hotdesk_scheduler.core.model import (
     Volume,
     Workload,
 )
+from hotdesk_scheduler.core.quantities import millis_on
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
 from hotdesk_scheduler.engines.kubernetes.groups import Group, read_group
@@ -215,22 +218,23 @@ def _toleration(one: Json) -> Toleration:
     return Toleration(one.get("key", ""), one.get("operator", "Equal"), one.get("value", ""), one.get("effect", ""))
 
 
-def pod_of(seen: Seen, claim: Claim, index: int, now: float) -> Pod:
-    """As it stands."""
+def pod_of(seen: Seen, claim: Claim, index: int, now: float, node: Node | None = None) -> Pod:
+    """As it stands. `node`: where it is."""
     if seen.life is Life.SUCCEEDED:
         return Pod(index, claim.request, PodState.SUCCEEDED, ended_at=seen.ended_at or now, exit_code=0)
     if seen.node is None:
         return Pod(index, claim.request)
     state = PodState.RELEASING if seen.leaving else PodState.RUNNING if seen.life is Life.RUNNING else PodState.STARTING
-    return Pod(index, claim.request, state, _place(seen, seen.node, claim.request.gpu), started_at=now)
+    return Pod(index, claim.request, state, _place(seen, seen.node, claim.request.gpu, node), started_at=now)
 
 
-def _place(seen: Seen, node: str, gpu: GpuRequest) -> Placement:
-    """Which shared GPU it has, its binding noted; how much of it, and how many whole ones, whoever may edit the pod cannot say."""
+def _place(seen: Seen, name: str, gpu: GpuRequest, node: Node | None) -> Placement:
+    """Which shared GPUs it has, its binding noted; how many and how much of each, and how many whole ones, a hand cannot say."""
     said = manifests.placement_in(seen.placement)
-    if said is None or said.node != node or gpu.whole or gpu.is_none:
-        return Placement(node, whole=gpu.whole)
-    return Placement(node, shares=tuple(Share(one.group, gpu.millis or one.millis) for one in said.shares))
+    if said is None or said.node != name or gpu.whole or gpu.is_none:
+        return Placement(name, whole=gpu.whole)
+    millis = millis_on(gpu, node.gpu_memory_mib) if node is not None and node.gpu_memory_mib else gpu.millis
+    return Placement(name, shares=tuple(Share(one.group, min(millis, WHOLE_GPU) or one.millis) for one in said.shares[: gpu.devices]))
 
 
 def workload_of(workload_id: str, name: str, claim: Claim, project: str) -> Workload:

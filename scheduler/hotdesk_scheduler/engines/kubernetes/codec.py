@@ -52,7 +52,9 @@ def time_in(text: str) -> float:
     """Raises ValueError."""
     found = _FRACTION.search(text)  # datetime would cut it after microseconds
     fraction = Decimal(f"0{found[0]}") if found else 0
-    return float(int(datetime.fromisoformat(_FRACTION.sub("", text, count=1)).timestamp()) + fraction)
+    whole = int(datetime.fromisoformat(_FRACTION.sub("", text, count=1)).timestamp())
+    datetime.fromtimestamp(whole, UTC)  # in the year 10000 of ours it could not be told
+    return float(whole + fraction)
 
 
 def micro_time(seconds: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotdesk_api.models import PodGrant, WorkloadSpec
-from hotdesk_api.units import format_gpus
+from hotdesk_api.units import WHOLE_GPU, format_gpus
 
 from hotdesk_scheduler.core.model import Placement, Pod, Share, Workload
 from hotdesk_scheduler.engines.base import Device
@@ -229,6 +229,7 @@ def placement_in(text: str | None) -> Placement | None:
     try:
         data: dict[str, Any] = members(json.loads(text or ""))
         shares = tuple(Share(str(one["group"]), int(one["millis"])) for one in data.get("shares", ()))
-        return Placement(str(data["node"]), int(data.get("whole", 0)), shares)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        placement = Placement(str(data["node"]), int(data.get("whole", 0)), shares)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):  # whoever may edit the pod can write anything
         return None
+    return placement if placement.whole >= 0 and all(0 < share.millis <= WHOLE_GPU for share in shares) else None
