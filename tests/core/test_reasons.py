@@ -199,6 +199,16 @@ def no_gpu_has_so_much_memory() -> Reason:
 
 @golden(
     ReasonCode.NO_NODE_LARGE_ENOUGH,
+    "It asks for 4000 MiB of one GPU's memory, and no node it may use says how much memory its GPUs have. As it is submitted, it can only "
+    "wait for larger or more nodes.",
+)
+def no_node_tells_its_gpus_memory() -> Reason:
+    world = World(node(gpus=2, gpu_memory_mib=0), a=2)
+    return held(world, world.asks("a", gpu_memory_mib=4_000))
+
+
+@golden(
+    ReasonCode.NO_NODE_LARGE_ENOUGH,
     "One pod asks for 9 CPU cores, and no node it may use has more than 8 CPU cores, even when it is empty. As it is submitted, it can "
     "only wait for larger or more nodes.",
 )

@@ -118,7 +118,8 @@ def _pod_too_large(spots: list[Spot], pod: PodRequest) -> Reason | None:
         return reason(ReasonCode.NO_NODE_LARGE_ENOUGH, sentence, asked=needed, largest=largest.node.gpus, node=largest.node.name)
     if gpu.memory_mib and all(s.node.gpu_memory_mib < gpu.memory_mib for s in spots):
         most = max(s.node.gpu_memory_mib for s in spots)
-        sentence = f"It asks for {gpu.memory_mib} MiB of one GPU's memory, and the largest GPU it may use has {most} MiB."
+        known = f"the largest GPU it may use has {most} MiB" if most else "no node it may use says how much memory its GPUs have"
+        sentence = f"It asks for {gpu.memory_mib} MiB of one GPU's memory, and {known}."
         return reason(ReasonCode.NO_NODE_LARGE_ENOUGH, sentence, asked_mib=gpu.memory_mib, largest_mib=most)
     for resource, asked_for, has in (
         (CPU, pod.cpu_millis, max(s.node.cpu_millis for s in spots)),
