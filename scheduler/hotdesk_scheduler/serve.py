@@ -148,7 +148,7 @@ def _kubernetes(settings: Settings) -> Engine:
             f"The engine kubernetes needs {error.name}, which is not installed.",
             field="engine",
             value="kubernetes",
-            next_step="pip install 'hotdesk[hub,kubernetes]'",
+            next_step="From the root of the repository: pip install '.[hub,kubernetes]'",
         ) from error
     return KubernetesEngine(
         KubernetesConfig(

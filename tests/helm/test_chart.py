@@ -316,6 +316,7 @@ def test_scheduler_that_is_shown_outside_of_the_cluster_may_be_called_from_there
 _PRETENDED = r"""
 kubectl() { printf '%s\n' "kubectl" "$@"; if [ "$1" = apply ]; then cat; fi; printf 'secret' >&2; }
 hotdesk() { printf '%s\n' "hotdesk" "$@"; }
+pip() { printf '%s\n' "pip" "$@"; }
 base64() { cat; }
 """
 
@@ -351,6 +352,7 @@ def test_commands_of_the_notes_work_as_they_are_copied(case: str) -> None:
     assert yaml.safe_load(said[said.index("{apiVersion") :].splitlines()[0])["spec"] == {"gpu": {"quota": 4000}}
     if case in ("least", "hub"):
         assert r"GPUS:.status.allocatable.nvidia\.com/gpu" in said
+        assert said.index("pip\ninstall\n.\n") < said.index("hotdesk\nlogin\n")  # no index has it: the name is anybody's there
 
 
 @pytest.mark.parametrize("release", ["a.b", "1", "9-hotdesk", "1" * 53, "a" * 44 + ".b", "hotdesk.1"])
