@@ -62,6 +62,10 @@ capabilities: {drop: [ALL]}
 {{- join "," $pairs }}
 {{- end }}
 
+{{- define "hotdesk.reservations" -}}
+{{- default (printf "%s-reservations" .Release.Namespace) .Values.reservations.namespace -}}
+{{- end }}
+
 {{/* Where the chart's own pods go, and what fetches their images. */}}
 {{- define "hotdesk.placement" -}}
 {{- with .Values.schedulerName }}
