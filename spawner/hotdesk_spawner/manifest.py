@@ -87,9 +87,11 @@ def _nodes(selector: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _terms(spawner: Any) -> list[list[NodeRuleSpec]]:
-    """What required node affinity asks for (one of several terms), each with what the selector asks for besides type and pool."""
-    known = (*TYPE_LABELS, *POOL_LABELS)
-    always = [NodeRuleSpec(key=key, values=[value]) for key, value in sorted(spawner.node_selector.items()) if key not in known]
+    """What required node affinity asks for (one of several terms), each with what the selector asks for.
+
+    To the letter, also where it names a type or a pool: the kubelet refuses a pod whose node lacks a label.
+    """
+    always = [NodeRuleSpec(key=key, values=[value]) for key, value in sorted(spawner.node_selector.items())]
     if not spawner.node_affinity_required:
         return [always] if always else []
     terms = [get_k8s_model(V1NodeSelectorTerm, one) for one in _values(spawner.node_affinity_required)]

@@ -80,13 +80,14 @@ def test_node_selectors_and_tolerations_go_to_the_scheduler() -> None:
 
 def test_nodes_are_chosen_by_any_label_and_by_required_affinity() -> None:
     ssd = NodeRuleSpec(key="disk", values=["ssd"])
-    assert asked(node_selector={"disk": "ssd", "hotdesk.io/pool": "big"}).node_terms == [[ssd]]
+    pool = NodeRuleSpec(key="hotdesk.io/pool", values=["big"])
+    assert asked(node_selector={"hotdesk.io/pool": "big", "disk": "ssd"}).node_terms == [[ssd, pool]], "to the letter, as the kubelet"
     zones = {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}, {"key": "old", "operator": "DoesNotExist"}]}
     named = {"match_fields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
     found = asked(node_selector={"disk": "ssd"}, node_affinity_required={"2": named, "1": zones, "3": {"matchExpressions": []}})
     zone = [NodeRuleSpec(key="zone", operator="NotIn", values=["a"]), NodeRuleSpec(key="old", operator="DoesNotExist")]
     assert found.node_terms == [[ssd, *zone], [ssd, NodeRuleSpec(key="metadata.name", values=["n1"])]]
-    assert asked(node_selector={"hotdesk.io/pool": "big"}).node_terms == []
+    assert asked().node_terms == []
 
 
 @pytest.mark.parametrize(
