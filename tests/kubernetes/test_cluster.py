@@ -17,7 +17,7 @@ import pytest
 from cluster.control_plane import ControlPlane
 from cluster.leftovers import processes, users_file
 from cluster.programs import version_of, why_not_built
-from cluster.running import Cluster, shared_cluster
+from cluster.running import CannotRunError, Cluster, shared_cluster
 
 pytestmark = pytest.mark.kubernetes
 
@@ -175,13 +175,23 @@ def test_cluster_whose_keeper_was_killed_is_replaced(monkeypatch: pytest.MonkeyP
             assert second.get("namespace", "default")["kind"] == "Namespace"
 
 
+def test_cluster_of_somebody_is_skipped_with_the_reason_where_no_kwok_can_play_nodes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "theirs"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(CannotRunError, match="no kwok here to play nodes: `make kube LEVEL=1`"), shared_cluster(str(tmp_path)):
+        pass
+
+
 def test_cluster_with_the_work_of_others_is_refused(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
     monkeypatch.delenv("KUBECONFIG_IS_DISPOSABLE", raising=False)
-    with shared_cluster(f"{tmp_path} fine"):
-        pass
+    one, other = shared_cluster(f"{tmp_path} fine", worker="gw0"), shared_cluster(f"{tmp_path} fine", level=2, worker="gw1")
+    with one as first, other as second:
+        assert first.folder == second.folder, "two keepers would each have a kwok play the same nodes"
     cluster.kubectl("create", "namespace", "payroll")
     try:
         with pytest.raises(Exception, match=r"namespaces of others \(payroll\)"), shared_cluster(f"{tmp_path} refused"):

@@ -19,7 +19,6 @@ from pathlib import Path
 from cluster.control_plane import LOOPBACK, ControlPlane, kwok_command
 from cluster.leftovers import keeper_file, left_file, left_of, remove, starting_file, users_file
 from cluster.processes import DidNotStartError, Processes
-from cluster.programs import path_of
 from cluster.real_node import ADDRESS, RealNode
 
 GONE_WITHIN_S = 10.0
@@ -76,8 +75,7 @@ class _External:
         self._processes = Processes(folder)
 
     def start(self) -> None:
-        if path_of("kwok").exists():
-            self._processes.start("kwok", kwok_command(self.kubeconfig))
+        self._processes.start("kwok", kwok_command(self.kubeconfig))
 
     def stop(self) -> set[str]:
         self._processes.stop_all()

@@ -70,9 +70,7 @@ class Cluster:
             time.sleep(0.1)
 
     def add_nodes(self, count: int, *, owner: str, gpus: int = 8, labels: dict[str, str] | None = None) -> list[str]:
-        """Pretended nodes (kwok), Ready when it returns. `owner`: the test's namespace; its end is theirs. Raises CannotRunError."""
-        if not path_of("kwok").exists():
-            raise CannotRunError("no kwok here to play nodes: `make kube` builds it")
+        """Pretended nodes (kwok), Ready when it returns. `owner`: the test's namespace; its end is theirs."""
         names = [f"{owner}-{number}" for number in range(count)]
         self.apply(*(_fake_node(name, gpus=gpus, labels={ENDS_WITH_TEST: owner} | (labels or {})) for name in names))
         self.kubectl("wait", "--for=condition=Ready", "node", "-l", f"{ENDS_WITH_TEST}={owner}", f"--timeout={int(WAIT_TIMEOUT_S)}s")
@@ -114,16 +112,14 @@ def _fake_node(name: str, *, gpus: int, labels: dict[str, str]) -> dict[str, Any
 def shared_cluster(session: str, level: int = 1, *, worker: str = "") -> Iterator[Cluster]:
     """The cluster of `session` (a word all its test processes know), started by who comes first and ended after the last.
 
-    With `worker`, that process' own; with `KUBECONFIG` set, that cluster. Raises CannotRunError where there can be none,
-    DidNotStartError if it should but did not.
+    With `worker`, that process' own; with `KUBECONFIG` set, that cluster for all of them, with one kwok. Raises CannotRunError where there
+    can be none, DidNotStartError if it should but did not.
     """
     external = os.environ.get("KUBECONFIG", "")
-    if not external and (reason := why_not_built(level)):
-        raise CannotRunError(reason)
-    if not external and level > 1 and (reason := why_no_node()):
+    if reason := _why_none(level, external):
         raise CannotRunError(reason)
     remove_abandoned()
-    folder = folder_of(session, level, worker)
+    folder = folder_of(session, 1) if external else folder_of(session, level, worker)
     with _as_user(folder):
         with starting_file(folder).open("w") as starting:
             fcntl.flock(starting, fcntl.LOCK_EX)
@@ -135,6 +131,13 @@ def shared_cluster(session: str, level: int = 1, *, worker: str = "") -> Iterato
         if external:
             _check_disposable(cluster)
         yield cluster
+
+
+def _why_none(level: int, external: str) -> str | None:
+    if external:
+        built = path_of("kwok").exists()
+        return None if built else "KUBECONFIG names a cluster, and there is no kwok here to play nodes: `make kube LEVEL=1` builds it"
+    return why_not_built(level) or (why_no_node() if level > 1 else None)
 
 
 @contextmanager
