@@ -66,6 +66,16 @@ async def test_projects_and_departments_come_and_go(world: World) -> None:
     assert snapshot.departments == ()
 
 
+async def test_first_projects_are_made_once_where_there_is_none(world: World) -> None:
+    first = [Project("team-b"), Project("team-c")]
+    assert await world.engine.seed_projects(first) == []
+    await world.engine.delete_project("team-a")
+    assert await world.engine.seed_projects(first) == ["team-b", "team-c"]
+    await world.engine.delete_project("team-c")
+    assert await world.engine.seed_projects(first) == []
+    assert [one.name for one in world.engine.snapshot().projects] == ["team-b"]
+
+
 async def test_a_pod_starts_runs_and_succeeds(world: World) -> None:
     workload_id = await world.submit("job", gpu=GpuRequest(millis=500))
     await world.start(workload_id, placement=half())

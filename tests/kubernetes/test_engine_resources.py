@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from engine_world import RECLAIMED, eventually
-from hotdesk_api.errors import Conflict
+from hotdesk_api.errors import Conflict, Invalid
 from hotdesk_scheduler.core.model import Department, GpuRequest, Phase, PodState, Project, Quota
 from hotdesk_scheduler.engines.kubernetes import crds, resources
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
@@ -180,6 +180,18 @@ async def test_a_changed_project_keeps_its_resource_and_its_namespace(kube: Kube
     await kube.restart()
     assert [one for one in kube.engine.snapshot().projects if one.name == "team-a"] == [project]
     assert kube.engine.snapshot().departments[0].gpu == Quota(quota=1000)
+
+
+async def test_first_projects_that_an_interruption_kept_back_are_made_at_the_next_start_and_never_again(kube: Kube) -> None:
+    await kube.engine.delete_project("team-a")
+    with pytest.raises(Invalid, match="set GPUs aside"):
+        await kube.engine.seed_projects([Project("team-a"), Project("reservations"), Project("team-c")])
+    await kube.restart()
+    assert await kube.engine.seed_projects([Project("team-a"), Project("team-b"), Project("team-c")]) == ["team-b", "team-c"]
+    assert {one.name for one in kube.engine.snapshot().projects} == {"team-a", "team-b", "team-c"}
+    await kube.engine.delete_project("team-c")
+    await kube.restart()
+    assert await kube.engine.seed_projects([Project("team-a"), Project("team-b"), Project("team-c")]) == []
 
 
 async def test_after_an_expired_watch_everything_is_listed_again_and_nothing_is_missed(kube: Kube) -> None:

@@ -141,6 +141,13 @@ class FakeEngine:
         self._projects[project.name] = project
         self._changed("project")
 
+    async def seed_projects(self, projects: Sequence[Project]) -> list[str]:
+        if self._projects:
+            return []
+        for project in projects:
+            await self.put_project(project)
+        return [project.name for project in projects]
+
     async def delete_project(self, name: str) -> None:
         if self._projects.pop(name, None):
             self._changed("project")

@@ -121,14 +121,13 @@ async def delete(desk: Desk, caller: Caller, name: str) -> None:
 
 
 async def seed(desk: Desk, wanted: Sequence[tuple[str, int | None]]) -> list[str]:
-    """Make the projects of the very first start; does nothing once there is, or ever was, a project."""
+    """Make the projects of the very first start; does nothing once they all, or others, are or ever were there."""
     marker = desk.seed_marker
-    if desk.engine.snapshot().projects or (marker is not None and marker.exists()):
+    if marker is not None and marker.exists():
         return []
-    for name, quota_millis in wanted:
-        checked = ProjectSpec(name=name, gpu_quota_millis=-1 if quota_millis is None else quota_millis)
-        await desk.engine.put_project(_changed(Project(name=name, created_at=desk.clock()), checked))
-    if marker is not None and wanted:
+    specs = [ProjectSpec(name=name, gpu_quota_millis=-1 if quota_millis is None else quota_millis) for name, quota_millis in wanted]
+    made = await desk.engine.seed_projects([_changed(Project(name=spec.name, created_at=desk.clock()), spec) for spec in specs])
+    if marker is not None and made:
         marker.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # nothing else may have been written there yet
         marker.touch(mode=0o600)
-    return [name for name, _ in wanted]
+    return made

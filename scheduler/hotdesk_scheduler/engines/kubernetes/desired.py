@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hotdesk_api.errors import Conflict, Invalid
@@ -20,6 +21,7 @@ from hotdesk_scheduler.engines.kubernetes.intake import Intake
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.turns import Rank
 
+SEEDING = f"{resources.GROUP}/seeding"  # on the first of the first projects, as long as others are to come
 _ID = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$")
 
 
@@ -35,8 +37,27 @@ class Desired:
         self._prefix = prefix
 
     async def put_project(self, project: Project) -> None:
-        if self._book.projects.get(project.name) == project:
-            return
+        if self._book.projects.get(project.name) != project:
+            await self._put_project(project, {})
+
+    async def seed_projects(self, projects: Sequence[Project]) -> list[str]:
+        with objects.told():
+            there = (await self._api.get(resources.path("Project", self._namespace)))["items"]
+        names = {item["metadata"]["name"] for item in there}
+        marked = next((item["metadata"]["name"] for item in there if SEEDING in item["metadata"].get("annotations", {})), None)
+        if there and marked is None:
+            return []
+        missing = [project for project in projects if project.name not in names]
+        for project in missing:
+            await self._put_project(project, {} if marked else {SEEDING: "true"})
+            marked = marked or project.name
+        if marked:
+            with objects.told():
+                await objects.remove_annotation(self._api, resources.path("Project", self._namespace, marked), SEEDING)
+        return [project.name for project in missing]
+
+    async def _put_project(self, project: Project, annotations: dict[str, str]) -> None:
+        """`annotations` count for one that is not there yet."""
         namespace = self._intake.namespace_of(project.name)
         named = namespace if namespace != self._prefix + project.name else None
         if problem := self._intake.why_not(namespace, is_named=named is not None):
@@ -50,7 +71,9 @@ class Desired:
             )
         with objects.told():
             await objects.add_project_namespace(self._api, namespace, project.name)
-            item = await objects.put(self._api, resources.project_object(project, self._namespace, named))
+            body = resources.project_object(project, self._namespace, named)
+            body["metadata"]["annotations"] = annotations
+            item = await objects.put(self._api, body)
         self._intake.projects.put(item)
 
     async def delete_project(self, name: str) -> None:

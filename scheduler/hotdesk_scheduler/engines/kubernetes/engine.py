@@ -252,6 +252,9 @@ class KubernetesEngine:
     async def put_project(self, project: Project) -> None:
         await self._desired.put_project(project)
 
+    async def seed_projects(self, projects: Sequence[Project]) -> list[str]:
+        return await self._desired.seed_projects(projects)
+
     async def delete_project(self, name: str) -> None:
         await self._desired.delete_project(name)
 

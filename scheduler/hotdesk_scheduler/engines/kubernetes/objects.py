@@ -94,6 +94,21 @@ async def put(api: Api, body: Json) -> Json:
                 raise
 
 
+async def remove_annotation(api: Api, path: str, name: str) -> None:
+    """Of an object that may be gone."""
+    while True:
+        try:
+            there = await api.get(path)
+            there["metadata"].get("annotations", {}).pop(name, None)
+            await api.put(path, there)
+            return
+        except ApiError as error:
+            if error.status == 404:
+                return
+            if error.status != 409:  # changed since: again
+                raise
+
+
 def _kept(there: Json, body: Json) -> Json:
     """The namespace of a project stays as it is."""
     kept = {"namespace": there["spec"]["namespace"]} if "namespace" in there.get("spec", {}) else {}

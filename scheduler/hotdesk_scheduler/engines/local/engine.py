@@ -165,6 +165,19 @@ class LocalEngine:
 
         await self._journal.write(build)
 
+    async def seed_projects(self, projects: Sequence[Project]) -> list[str]:
+        made: list[str] = []
+
+        def build() -> Batch | None:
+            if self._state.projects:
+                return None
+            made[:] = [project.name for project in projects]
+            changes = [Change("project", sentence=name) for name in made]
+            return Batch(projects={project.name: project for project in projects}, changes=changes) if made else None
+
+        await self._journal.write(build)
+        return made
+
     async def delete_project(self, name: str) -> None:
         def build() -> Batch | None:
             if name not in self._state.projects:
