@@ -201,6 +201,18 @@ def test_who_shares_a_gpu_that_broke_says_so_until_it_is_well_again() -> None:
     assert saved.names == ["job", "job", "job"]
 
 
+def test_of_two_reservations_of_one_shared_gpu_that_where_they_are_made_now_counts_and_the_other_is_somebody_elses() -> None:
+    found, _ = book()
+    elsewhere, here = Reservation("g0", "GPU-2", is_elsewhere=True), Reservation("g0", "GPU-1")
+    for name, one in (("old", elsewhere), ("gpu", here)):
+        found.see(("r", name), seen(name, reservation=one))
+    assert (found.reservations["n1", "g0"].reservation, foreign(found)) == (here, 1000)
+    assert found.snapshot().nodes[0].closed_groups == ()
+    found.see(("r", "gpu"), None)
+    assert (found.reservations["n1", "g0"].reservation, foreign(found)) == (elsewhere, 0)
+    assert found.snapshot().nodes[0].closed_groups == ("g0",)
+
+
 def test_a_shared_gpu_that_broke_is_closed_until_it_is_well_again() -> None:
     found, _ = book()
     for broken, closed in (((), ()), (("GPU-1",), ("g0",)), ((), ())):

@@ -193,6 +193,41 @@ async def test_a_reservation_whose_mark_a_hand_took_off_is_kept_as_long_as_someb
     await until(kube, lambda: nothing_is_left(kube), "everything being gone")
 
 
+async def test_reservations_made_in_another_namespace_before_it_was_changed_hold_for_those_who_share_and_go_then(kube: Kube) -> None:
+    await kube.engine.put_project(Project("team-a", gpu=Quota(2000)))
+    first = await start(kube, "a", "g0")
+    await kube.until(first, PodState.RUNNING)
+    (held,) = await reservations(kube)
+    await kube.engine.close()
+    kube.config = replace(kube.config, reservations=f"{kube.namespace}-elsewhere")
+    await kube.restart_after_close()
+    second = await kube.submit("b", gpu=HALF)
+    (begun,) = [one for one in _planned(kube) if isinstance(one, Start)]
+    await kube.start(second, placement=begun.placement)
+    await kube.until(second, PodState.RUNNING)
+    assert [one["metadata"]["annotations"][reservation.GROUP] for one in await items(kube, "pods", "elsewhere")] == ["g1"]
+    assert kube.pod(first).state is PodState.RUNNING
+    assert [one["metadata"]["uid"] for one in await reservations(kube)] == [held["metadata"]["uid"]]
+    assert foreign(kube).gpu_millis == 0
+    await kube.stop(first, grace_s=0)
+    await until(kube, lambda: _has_none(kube, "reservations"), "the old one being gone")
+    await kube.stop(second, grace_s=0)
+    await until(kube, lambda: _has_none(kube, "elsewhere"), "the new one being gone")
+    await until(kube, lambda: nothing_is_left(kube), "everything being gone")
+
+
+async def _has_none(kube: Kube, space: str) -> bool:
+    return not await items(kube, "pods", space)
+
+
+async def test_what_looks_like_a_reservation_in_a_projects_namespace_is_none(kube: Kube) -> None:
+    body = reservation.pod_object(node(kube), "g0", namespace=f"{kube.namespace}-team-a", image="x", installation=kube.namespace)
+    await kube.api.create(f"/api/v1/namespaces/{kube.namespace}-team-a/pods", body)
+    await eventually(lambda: foreign(kube).gpu_millis == 1000, "its being seen as others'")
+    await kube.until(await start(kube, "a", "g0"), PodState.RUNNING)
+    assert foreign(kube).gpu_millis == 1000
+
+
 @pytest.mark.parametrize("keeps_config_map", [True, False])
 async def test_a_pod_whose_notes_a_hand_took_off_goes_on_and_is_noted_again(kube: Kube, keeps_config_map: bool) -> None:
     shares = await start(kube, "a", "g0")

@@ -201,16 +201,23 @@ class Book:
             self._recount_where(seen)
         if old is not None and old.node:
             self._pods_on.get(old.node, set()).discard(key)
-            if old.reservation:
-                self.reservations.pop((old.node, old.reservation.group), None)
         if seen is not None:
             self.pods[key] = seen
             for mark in _marks(key, seen):
                 self._kin.setdefault(mark, set()).add(key)
             if seen.node:
                 self._pods_on.setdefault(seen.node, set()).add(key)
-                if seen.reservation:
-                    self.reservations[seen.node, seen.reservation.group] = seen
+        for one in (old, seen):
+            if one is not None and one.node and one.reservation:
+                self._reserve(one.node, one.reservation.group)
+
+    def _reserve(self, node: str, group: str) -> None:
+        """One stands for a shared GPU: where they are made now, if one is there."""
+        there = (self.pods[key] for key in self._pods_on.get(node, ()))
+        found = [seen for seen in there if seen.reservation and seen.reservation.group == group]
+        self.reservations.pop((node, group), None)
+        if found:
+            self.reservations[node, group] = min(found, key=lambda seen: (seen.reservation.is_elsewhere, seen.uid))  # type: ignore[union-attr]  # as asked
 
     def _recount_where(self, seen: Seen | None) -> None:
         if seen is not None and seen.node:
@@ -274,7 +281,7 @@ class Book:
         self.nodes[node.name] = self._with_its_pods(node)
 
     def _with_its_pods(self, node: Node) -> Node:
-        """With what pods there use beyond what the core sees as taken, and the shared GPUs that their kubelet calls broken.
+        """With what pods there use beyond what the core sees as taken, and shared GPUs that take nobody more: broken, or held elsewhere.
 
         Pods that say to be the same one, as copies do, share its room.
         """
@@ -282,7 +289,7 @@ class Book:
         pods, closed = 0, set()
         for key in self._pods_on.get(node.name, ()):
             seen = self.pods[key]
-            if seen.reservation and seen.broken:
+            if seen.reservation and self._stands(seen) and (seen.broken or seen.reservation.is_elsewhere):
                 closed.add(seen.reservation.group)
             if seen.holds:
                 pods += 1
@@ -297,9 +304,12 @@ class Book:
 
     def _use(self, seen: Seen) -> Resources:
         """Of a reservation pod the GPU is the core's as long as somebody shares it, and everybody else's loss until it is gone."""
-        if seen.reservation and self.sharers.get((seen.node or "", seen.reservation.group)):
+        if seen.reservation and self._stands(seen) and self.sharers.get((seen.node or "", seen.reservation.group)):
             return replace(seen.uses, gpu_millis=0)
         return seen.uses
+
+    def _stands(self, seen: Seen) -> bool:
+        return seen.reservation is not None and self.reservations.get((seen.node or "", seen.reservation.group)) is seen
 
     def _whose(self, seen: Seen) -> tuple[str, int] | None:
         """The pod of a workload that it says to be: id and index."""

@@ -75,7 +75,7 @@ class KubernetesConfig:
     @property
     def reserving(self) -> reserving.Terms:
         namespace = self.reservations or f"{self.namespace}-reservations"
-        return reserving.Terms(namespace, self.reservation_image or DEFAULT_IMAGE, self.reservation_patience_s)
+        return reserving.Terms(namespace, self.reservation_image or DEFAULT_IMAGE, self.reservation_patience_s, self.namespace)
 
 
 class KubernetesEngine:

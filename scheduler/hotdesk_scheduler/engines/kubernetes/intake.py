@@ -14,7 +14,7 @@ from hotdesk_scheduler.core.model import HOLDING, Department, Node, Phase, Proje
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import acceptance, check, namespaces, objects, reservation, resources
+from hotdesk_scheduler.engines.kubernetes import acceptance, check, namespaces, objects, resources
 from hotdesk_scheduler.engines.kubernetes.acceptance import Acceptance
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
@@ -370,8 +370,9 @@ class Intake:
 
     def _read_pod(self, item: Json) -> Seen:
         seen = read_pod(item)
-        if seen.namespace == self._reservations.terms.namespace:
-            return replace(seen, workload_id=None, reservation=reservation.read(item))
+        reserves = self._reservations.read(item) if self.owner_of(seen.namespace) is None else None
+        if reserves is not None or seen.namespace == self._reservations.terms.namespace:
+            return replace(seen, workload_id=None, reservation=reserves)
         seen = self._sightings.named(seen)
         return seen if seen.workload_id else replace(seen, claim=read_claim(item))
 

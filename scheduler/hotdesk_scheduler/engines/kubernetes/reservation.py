@@ -21,7 +21,7 @@ from hotdesk_scheduler.engines.kubernetes.resources import MANAGED
 Key = tuple[str, str]
 GPU = "nvidia.com/gpu"
 GROUP = "hotdesk.io/shared-gpu"
-_GROUP_VARIABLE = "HOTDESK_SHARED_GPU"
+_GROUP_VARIABLE, _INSTALLATION_VARIABLE = "HOTDESK_SHARED_GPU", "HOTDESK_INSTALLATION"
 TIER = "cooperative"
 DEFAULT_IMAGE = "docker.io/library/busybox:stable"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -46,11 +46,15 @@ _HOLD = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a reservation pod says: which shared GPU it stands for, the device it was given ("" until it has said so), and its trouble."""
+    """What a reservation pod says: which shared GPU it stands for, the device it was given ("" until it has said so), and its trouble.
+
+    `is_elsewhere`: not where they are made now. It stays for those who share it; nobody more joins them.
+    """
 
     group: str
     device: str = ""
     trouble: str = ""
+    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +80,13 @@ def pod_name(node: str, group: str) -> str:
     return f"gpu-{node[:40].strip('.-')}-{tail}"
 
 
-def pod_object(node: str, group: str, *, namespace: str, image: str) -> Json:
+def pod_object(node: str, group: str, *, namespace: str, image: str, installation: str = "") -> Json:
     """On its node at once, past all schedulers: the place was decided. It may do nothing but hold the GPU."""
     amounts = {"requests": {GPU: "1", "cpu": "0", "memory": "0"}, "limits": {GPU: "1", "memory": _MEMORY}}
     container = {
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "env": [{"name": _GROUP_VARIABLE, "value": group}],
+        "env": [{"name": _GROUP_VARIABLE, "value": group}, {"name": _INSTALLATION_VARIABLE, "value": installation}],
         "resources": amounts,
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -134,9 +138,17 @@ def read(item: Json) -> Reservation | None:
 
 def _group(item: Json) -> str:
     """Its variable says it, which no hand can change; its annotation says it to people."""
+    return _variable(item, _GROUP_VARIABLE) or str((item["metadata"].get("annotations") or {}).get(GROUP, ""))
+
+
+def installation_of(item: Json) -> str:
+    """Whose it is: the namespace of the scheduler that made it."""
+    return _variable(item, _INSTALLATION_VARIABLE)
+
+
+def _variable(item: Json, name: str) -> str:
     containers = (item.get("spec") or {}).get("containers") or [{}]
-    said = {one["name"]: one.get("value") for one in containers[0].get("env") or []}
-    return str(said.get(_GROUP_VARIABLE) or (item["metadata"].get("annotations") or {}).get(GROUP, ""))
+    return next((str(one.get("value") or "") for one in containers[0].get("env") or [] if one["name"] == name), "")
 
 
 def variables(shares: Sequence[Share], devices: Sequence[str], memory_mib: int) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hotdesk_scheduler.core.model import HOLDING, Kind, Placement, Pod, PodState
@@ -17,7 +17,7 @@ from hotdesk_scheduler.engines.kubernetes import manifests, objects, reservation
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.observe import RESERVED, Life, Seen
-from hotdesk_scheduler.engines.kubernetes.reservation import Key, Reserved, Told
+from hotdesk_scheduler.engines.kubernetes.reservation import Key, Reservation, Reserved, Told
 from hotdesk_scheduler.engines.kubernetes.resources import MANAGED
 from hotdesk_scheduler.engines.kubernetes.tries import GivenUpError, said
 
@@ -35,11 +35,15 @@ class NotReservedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Where reservation pods live, what they run, and how long their node may take to give them a GPU (its image's pull included)."""
+    """Where reservation pods live, what they run, and how long their node may take to give them a GPU (its image's pull included).
+
+    `installation`: the namespace of the scheduler that makes them.
+    """
 
     namespace: str
     image: str = reservation.DEFAULT_IMAGE
     patience_s: float = 120.0
+    installation: str = ""
 
 
 class Reservations:
@@ -60,6 +64,13 @@ class Reservations:
         self._waiting: dict[Key, set[asyncio.Event]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         book.left = self._left
+
+    def read(self, item: Json) -> Reservation | None:
+        """None for other pods. Those that were made in another namespace, before the setting changed, are ours as well."""
+        found = reservation.read(item)
+        if found is None or item["metadata"]["namespace"] == self.terms.namespace:
+            return found
+        return replace(found, is_elsewhere=True) if reservation.installation_of(item) == self.terms.installation else None
 
     def begin(self) -> None:
         """Everything that runs is known: from now on what nobody uses is removed."""
@@ -129,7 +140,7 @@ class Reservations:
             if not self._has_namespace:
                 await objects.add_namespace(self._api, space, {**MANAGED, **reservation.RESTRICTED})
                 self._has_namespace = True
-            body = reservation.pod_object(*key, namespace=space, image=self.terms.image)
+            body = reservation.pod_object(*key, namespace=space, image=self.terms.image, installation=self.terms.installation)
             self._see(await self._api.create(f"/api/v1/namespaces/{space}/pods", body))
         except ApiError as error:
             if error.is_passing:
