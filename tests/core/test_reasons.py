@@ -200,7 +200,7 @@ def no_gpu_has_so_much_memory() -> Reason:
 @golden(
     ReasonCode.NO_NODE_LARGE_ENOUGH,
     "It asks for 4000 MiB of one GPU's memory, and no node it may use says how much memory its GPUs have. As it is submitted, it can only "
-    "wait for larger or more nodes.",
+    "wait for a node that says it (on a cluster, by the label nvidia.com/gpu.memory).",
 )
 def no_node_tells_its_gpus_memory() -> Reason:
     world = World(node(gpus=2, gpu_memory_mib=0), a=2)

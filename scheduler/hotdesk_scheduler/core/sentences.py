@@ -154,6 +154,8 @@ def only_wait(why: Reason) -> str:
         what = "for a node that it may use"
     elif why.code is ReasonCode.KEPT_FOR_OTHERS:
         what = "until that has started"
+    elif dict(why.numbers).get("largest_mib") == 0:
+        what = "for a node that says it (on a cluster, by the label nvidia.com/gpu.memory)"
     elif why.code is ReasonCode.NO_NODE_LARGE_ENOUGH or "fit_when_empty" in dict(why.numbers):
         what = "for larger or more nodes"
     return f"As it is submitted, it can only wait {what}."
