@@ -106,6 +106,16 @@ def test_a_size_that_is_none_is_refused_with_a_sentence(size: str) -> None:
     assert "is no size of a pod group: hotdesk.io/pod-group-size says" in problem
 
 
+@pytest.mark.parametrize("name", ["../../secrets", "..", "a/b", "a b", "-a", "a\n", "\u00e9", "a" * 254])
+def test_a_group_that_no_object_could_be_called_is_refused_with_a_sentence(name: str) -> None:
+    """Its workload could not be reached by that name, and its PodGroup's path would lead elsewhere."""
+    for marks in ({"pod-group-name": name}, {"hotdesk.io/pod-group": name, "hotdesk.io/pod-group-size": "2"}):
+        found = claim(annotations=marks)
+        assert found.group is None
+        assert found.problem.startswith(f"{name[:40]!r} is no name of a pod group")
+    assert claim(labels={"pod-group-name": "My_group.1"}).problem == ""
+
+
 def test_claims_are_those_that_volumes_name_and_those_that_the_cluster_makes_for_ephemeral_ones() -> None:
     named = [{"name": name, "persistentVolumeClaim": {"claimName": "data"}} for name in ("a", "b")]
     template = {"spec": {"accessModes": ["ReadWriteOnce"]}}

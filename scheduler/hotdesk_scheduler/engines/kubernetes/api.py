@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -25,6 +25,7 @@ MERGE = "application/merge-patch+json"
 STEPS = "application/json-patch+json"
 REQUEST_TIMEOUT_S = 30.0
 CONNECTIONS = 64
+_PLAIN = re.compile(r"(/(?!\.\.?(/|$))[\w.:-]+)+", re.ASCII)
 _MISSING_RIGHT = re.compile(
     r'User "(?P<who>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
@@ -171,7 +172,7 @@ class Api:
         if self._rest.pool_manager is None:
             self._rest.pool_manager = self._rest._create_pool_manager()  # as the official client's own WsApiClient does
         session: aiohttp.ClientSession = self._rest.pool_manager
-        url = f"{self._configuration.host}{path}?{urlencode(params)}"
+        url = self._url(path, params)
         try:
             return await session.ws_connect(url, headers=await self._headers(None), protocols=protocols, timeout=aiohttp.ClientWSTimeout())
         except aiohttp.WSServerHandshakeError as error:
@@ -179,7 +180,10 @@ class Api:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _not_reached(error) from error
 
-    def _url(self, path: str, params: Mapping[str, Any] | None) -> str:
+    def _url(self, path: str, params: Mapping[str, Any] | Sequence[tuple[str, str]] | None) -> str:
+        """A name that somebody wrote on a pod could lead elsewhere; no object has such a one."""
+        if not _PLAIN.fullmatch(path):
+            raise ApiError(404, "NotFound", f"{path[:200]!r} names nothing that a cluster can have")
         return f"{self._configuration.host}{path}" + (f"?{urlencode(params)}" if params else "")
 
     async def _headers(self, content_type: str | None) -> dict[str, str]:

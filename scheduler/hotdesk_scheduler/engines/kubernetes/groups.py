@@ -5,6 +5,7 @@ A group is pods of one namespace that name the same one. How many start together
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ _NAMES: Mapping[str, str | None] = {
     "scheduling.volcano.sh/group-name": "scheduling.volcano.sh/v1beta1",
 }
 """Labels and annotations that name a group: ours, Run:ai's and KAI's, coscheduling's new and old one, Volcano's. And its PodGroup's API."""
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?")
 _KUBERNETES = "scheduling.k8s.io/v1beta1"
 
 
@@ -44,6 +46,8 @@ def read_group(namespace: str, notes: Json, spec: Json) -> tuple[Group | None, s
     name, kind = _named(notes, spec)
     if not name:
         return None, ""
+    if not _NAME.fullmatch(name):
+        return None, f"{name[:40]!r} is no name of a pod group: letters, digits and -_. within make one, 253 at most."
     said = next(((key, str(notes[key])) for key in _SIZES if key in notes), None)
     if said is not None and not (said[1].isascii() and said[1].isdecimal() and len(said[1]) < 7 and 0 < int(said[1]) <= 100_000):
         return None, f"{said[1][:40]!r} is no size of a pod group: {said[0]} says how many pods start together, such as 4."
