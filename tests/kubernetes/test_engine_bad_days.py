@@ -16,16 +16,18 @@ from cluster.running import Cluster
 from hotdesk_api.errors import Unavailable
 from hotdesk_scheduler.core.model import PodState
 from hotdesk_scheduler.core.reasons import ReasonCode
+from hotdesk_scheduler.engines.kubernetes import watch
 from hotdesk_scheduler.engines.kubernetes.engine import KubernetesEngine
 from kube_world import Kube, kube_world
 
 
 class Wire:
-    """Bytes from a port of our own to the API server, as long as it is not cut."""
+    """Bytes from a port of our own to the API server, as long as it is not cut. `forgotten`: the ends that get none any more."""
 
     def __init__(self, host: str, port: int) -> None:
         self._to = host, port
         self._ends: set[asyncio.StreamWriter] = set()
+        self.forgotten: set[asyncio.StreamWriter] = set()
         self.port = 0
 
     async def join(self) -> None:
@@ -38,20 +40,24 @@ class Wire:
             end.transport.abort()
         await asyncio.sleep(0)
 
+    def forget(self) -> None:
+        """All connections there are; nobody is told."""
+        self.forgotten |= self._ends
+
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             there, back = await asyncio.open_connection(*self._to)
             self._ends |= {writer, back}
-            await asyncio.gather(_pour(reader, back), _pour(there, writer))
+            await asyncio.gather(self._pour(reader, back), self._pour(there, writer))
             self._ends -= {writer, back}
 
-
-async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
+    async def _pour(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                if writer not in self.forgotten:
+                    writer.write(data)
+                    await writer.drain()
+        writer.close()
 
 
 @pytest.fixture
@@ -107,3 +113,16 @@ async def test_what_happened_while_the_api_server_was_away_is_seen_when_it_is_ba
     gone = await kube.until(vanishes, PodState.STOPPED)  # the stream goes on where it broke, so its leaving is seen too
     assert gone.stop_reason is not None
     assert gone.stop_reason.code is ReasonCode.PROCESS_LOST
+
+
+async def test_a_watch_whose_connection_was_silently_forgotten_is_begun_again(
+    wired: tuple[Kube, Wire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube, wire = wired
+    monkeypatch.setattr(watch, "SILENCE_S", 2.0)
+    await kube.restart()
+    workload_id = await kube.submit("job")
+    await kube.run(workload_id)
+    wire.forget()
+    await kube.end(workload_id)
+    await kube.until(workload_id, PodState.SUCCEEDED)

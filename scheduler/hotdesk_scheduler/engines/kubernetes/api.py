@@ -137,9 +137,11 @@ class Api:
         found: Json = json.loads(text) if text else {}
         return found
 
-    async def stream(self, path: str, params: Mapping[str, Any], *, total_s: float | None = None) -> aiohttp.ClientResponse:
-        """An answer to be read as it comes; the caller closes it."""
-        patience = aiohttp.ClientTimeout(total=total_s, connect=REQUEST_TIMEOUT_S)
+    async def stream(
+        self, path: str, params: Mapping[str, Any], *, total_s: float | None = None, silence_s: float | None = None
+    ) -> aiohttp.ClientResponse:
+        """An answer to be read as it comes; the caller closes it. Reading on raises TimeoutError after so long a silence."""
+        patience = aiohttp.ClientTimeout(total=total_s, connect=REQUEST_TIMEOUT_S, sock_read=silence_s)
         return await self._send("GET", path, None, params=params, content_type="application/json", patience=patience)
 
     async def _send(

@@ -24,6 +24,8 @@ T = TypeVar("T")
 Key = tuple[str, str]
 PAGE = 500
 WATCH_S = 240
+SILENCE_S = 75.0
+"""Bookmarks come every minute: of a stream that says nothing for longer the way there was forgotten, by a balancer or a firewall."""
 FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 5.0
 REMEMBERED = 10_000  # deletions, for late answers to writes of our own
@@ -119,7 +121,7 @@ class Informer(Generic[T]):
         """Follow from `version`; yields each version reached."""
         params = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_S}
         try:
-            response = await self._api.stream(self._path, params, total_s=WATCH_S + 30)
+            response = await self._api.stream(self._path, params, total_s=WATCH_S + 30, silence_s=SILENCE_S)
         except ApiError as error:
             if error.status == 410:
                 raise Expired from error
