@@ -217,7 +217,7 @@ async def test_a_custom_resources_pods_start_together_and_again_after_an_evictio
     await until(kube, gang.id, R, R)
 
 
-async def test_a_pod_group_that_is_made_smaller_or_larger_while_its_pods_wait_counts_as_it_is_now(
+async def test_a_pod_group_made_smaller_or_larger_counts_as_it_is_now_while_its_pods_wait_and_stops_nothing_that_runs(
     kube: Kube, others: Others, kinds: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sizes, "AGAIN_S", 0.3)
@@ -240,7 +240,11 @@ async def test_a_pod_group_that_is_made_smaller_or_larger_while_its_pods_wait_co
     await until(kube, gang.id, R, R)
     await resized(3)
     await asyncio.sleep(1)
-    assert (kube.find(gang.id) or gang).min_pods == 2, "what runs is not stopped for it"
+    await others.put("three", labels={"scheduling.x-k8s.io/pod-group": "elastic"}, gpus=1)
+    for _ in range(2):
+        grown = await until(kube, gang.id, P, R, R)
+        assert (grown.min_pods, grown.short_of_gang_since) == (2, None), "what runs is not stopped for it"
+        await kube.restart()
 
 
 async def test_a_node_that_is_lost_takes_its_members_and_the_gang_hears_of_it(kube: Kube, others: Others) -> None:

@@ -230,6 +230,8 @@ class Claimed:
             why = f"Group {group.name} is one of project {entry.workload.project}, and this pod names {project}"
             self._refuse(seen, claim, Reason(ReasonCode.UNKNOWN_PROJECT, f"{why}: give it a group of its own."))
         elif entry.workload.phase is Phase.ACTIVE:  # else it comes after that one has ended
+            if seen.node is None and not _waits(entry):
+                size = 0  # what runs is not stopped for those that come later
             size, age = max(size, entry.workload.min_pods), min(claim.created_at, entry.workload.created_at)
             self._book.put(entry, replace(entry.workload, min_pods=size, created_at=age))
             self._join_gang(gang, seen, claim)

@@ -70,6 +70,11 @@ def size_in(item: Json) -> int | None:
     return said if isinstance(said, int) and said > 0 else None
 
 
+def note(group: Group | None, size: int) -> dict[str, str]:
+    """How many it started with, for a pod that is bound: its PodGroup may say something else when a scheduler comes upon it."""
+    return {SIZE: str(size)} if group is not None and not group.size else {}
+
+
 def unknown_size(group: Group) -> str:
     """Why a pod of it waits."""
     or_else = f", or make the PodGroup {group.name} that it names" if group.said_at else ""

@@ -18,7 +18,7 @@ from hotdesk_scheduler.core.model import HOLDING, Kind, Pod, PodState
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import manifests, progress, reservation, tries
+from hotdesk_scheduler.engines.kubernetes import groups, manifests, progress, reservation, tries
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.claims import UNTELLABLE
@@ -192,7 +192,9 @@ class Pods:
         def is_over() -> bool:
             return self._is_over() or entry.members.get(index) is not member or entry.pod(index).state is not PodState.STARTING
 
-        notes = {PLACEMENT: manifests.placement_out(pod.placement)}
+        seen = self._book.seen_of(entry, pod)
+        group = seen.claim.group if seen is not None and seen.claim is not None else None
+        notes = {PLACEMENT: manifests.placement_out(pod.placement), **groups.note(group, entry.workload.min_pods)}
         path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/binding"
         try:
             async with entry.turn(index):
