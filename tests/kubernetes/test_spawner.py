@@ -83,7 +83,7 @@ def test_profiles_images_and_their_gpus_go_on_working(hub: Hub) -> None:
 def test_a_profile_chooses_nodes_by_any_label_and_waits_for_one_that_has_it(hub: Hub) -> None:
     hub.open("carol", wait=False, project="team-a", profile="elsewhere")
     found = hub.until(lambda: hub.workload("carol").get("reason"), "why it waits")
-    assert "without the labels it asks for (disk=ssd)" in found["sentence"]
+    assert "without the labels it asks for (disk=ssd and " in found["sentence"]
     hub.cluster.kubectl("label", "node", f"{hub.namespace}-0", "disk=ssd")
     hub.until(lambda: hub.is_ready("carol"), "its start")
     pod = hub.pod("carol")
