@@ -138,9 +138,17 @@ class KubernetesEngine:
         await self._api.close()
 
     async def _take_lease(self) -> None:
-        """Marked while it leads: the Service of the installation sends requests to the pod with that label."""
+        """Marked while it leads: the Service of the installation sends requests to the pod with that label.
+
+        Alone: who led before cannot take its own mark off when its node has died, and would get a share of the requests until the
+        cluster calls that node lost.
+        """
         await self._mark(False)
         await self._lease.take()
+        if self.config.pod is not None:
+            with contextlib.suppress(ApiError):  # gone meanwhile, or kept by somebody: the cluster finds out by itself, later
+                for other in await objects.pods_with(self._own_api, self.config.namespace, f"{LEADS_LABEL}=true"):
+                    await objects.label_pod(self._own_api, self.config.namespace, other, {LEADS_LABEL: None})
         await self._mark(True)
 
     async def _mark(self, leads: bool) -> None:

@@ -247,6 +247,12 @@ async def _let_go(api: Api, path: str, uid: str) -> None:
                 raise
 
 
+async def pods_with(api: Api, namespace: str, selector: str) -> list[str]:
+    """Names of the pods there that a label selector finds."""
+    found = await api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)
+    return [item["metadata"]["name"] for item in found["items"]]
+
+
 async def label_pod(api: Api, namespace: str, name: str, labels: dict[str, str | None]) -> None:
     """None takes a label away."""
     await api.merge(f"/api/v1/namespaces/{namespace}/pods/{name}", {"metadata": {"labels": labels}})
