@@ -167,6 +167,15 @@ def test_a_whole_gpu_is_asked_of_the_device_plugin_and_not_as_a_fraction() -> No
     assert "is no share of a GPU" in claim(annotations={"gpu-fraction": "0.0001"}).problem
 
 
+def test_the_same_share_of_several_gpus_is_asked_for_by_their_number() -> None:
+    assert claim(annotations={"gpu-fraction": "0.5", claims.DEVICES: "2"}).request.gpu == GpuRequest(millis=500, devices=2)
+    assert claim(annotations={"gpu-memory": "2000", claims.DEVICES: "3"}).request.gpu == GpuRequest(memory_mib=2000, devices=3)
+    assert claim(annotations={claims.DEVICES: "many"}).problem == "", "it says nothing without a share"
+    for number in ("", "0", "-1", "1.5", "many", "9" * 5000, "\u0663"):
+        found = claim(annotations={"gpu-fraction": "0.5", claims.DEVICES: number})
+        assert (found.request.gpu, "is no number of GPUs" in found.problem) == (GpuRequest(), True)
+
+
 @pytest.mark.parametrize("share", ["", "0", "-0.5", "1.5", "2", "1n", "1e-9999999", "1e5000", "1e9999999", "nan", "lots"])
 def test_a_fraction_that_is_none_is_told_and_not_taken_for_no_gpu(share: str) -> None:
     found = claim(annotations={"gpu-fraction": share})

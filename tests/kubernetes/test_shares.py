@@ -17,7 +17,7 @@ from cluster.running import Cluster
 from engine_world import eventually, heard
 from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.decide import decide
-from hotdesk_scheduler.core.model import Kind, PodState, Policy, Project, Quota
+from hotdesk_scheduler.core.model import GpuRequest, Kind, PodState, Policy, Project, Quota
 from hotdesk_scheduler.core.plan import Start
 from hotdesk_scheduler.engines.kubernetes import claims, reservation
 from hotdesk_scheduler.engines.kubernetes.observe import RESERVED
@@ -391,9 +391,10 @@ async def _says_its_device(kube: Kube) -> None:
     await kube.api.merge(path, {"status": status})
 
 
-async def make_other(kube: Kube, name: str, *, config_map: str = "", **container: Any) -> str:
+async def make_other(kube: Kube, name: str, *, config_map: str = "", devices: int = 1, **container: Any) -> str:
     """A pod of somebody else that asks for half a GPU; answers its id."""
     notes = {"gpu-fraction": "0.5", **({claims.CONFIG_MAPS[0]: config_map} if config_map else {})}
+    notes |= {claims.DEVICES: str(devices)} if devices > 1 else {}
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -422,6 +423,18 @@ async def test_a_pod_of_others_is_told_through_the_config_map_it_refers_to(kube:
     await kube.stop(uid, grace_s=0)
     await kube.stop(ours, grace_s=0)
     await until(kube, lambda: nothing_is_left(kube), "everything being gone")
+
+
+async def test_a_pod_of_others_that_asks_for_a_part_of_two_gpus_has_both(kube: Kube) -> None:
+    uid = await make_other(kube, "theirs", config_map="their-share", devices=2)
+    assert kube.pod(uid).request.gpu == GpuRequest(millis=500, devices=2)
+    await kube.start(uid, placement=half(kube, "g0", "g1"))
+    await kube.until(uid, PodState.RUNNING)
+    held = {f"GPU-played-{one['metadata']['uid']}" for one in await reservations(kube)}
+    found = {one["metadata"]["name"]: one for one in await items(kube, "configmaps", "team-a")}
+    assert (len(held), set(found["their-share"]["data"]["NVIDIA_VISIBLE_DEVICES"].split(","))) == (2, held)
+    await kube.restart()
+    assert kube.pod(uid).placement == half(kube, "g0", "g1")
 
 
 async def test_a_config_map_that_is_somebody_elses_is_not_taken_for_a_share_whatever_a_pod_names(kube: Kube) -> None:

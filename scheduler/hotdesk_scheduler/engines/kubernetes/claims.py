@@ -46,6 +46,8 @@ UNTELLABLE = (
 PRIORITY = "hotdesk.io/priority"
 PREEMPTIBLE = "hotdesk.io/preemptible"
 PREEMPTIBILITY = "kai.scheduler/preemptibility"
+DEVICES = "gpu-fraction-num-devices"
+"""KAI's: the same share of so many GPUs of one node."""
 CLASS = "priorityClassName"
 _CLASSES = {
     "train": (50, True, Kind.TRAIN),
@@ -164,7 +166,9 @@ def _gpu(notes: Json, whole: int) -> tuple[GpuRequest, str]:
     if whole:
         return GpuRequest(whole=whole), ""
     asked = next((name for name in ("gpu-fraction", "gpu-memory") if name in notes), "")
-    text = str(notes.get(asked, ""))
+    text, devices = str(notes.get(asked, "")), str(notes.get(DEVICES, "1"))
+    if asked and not (devices.isascii() and devices.isdecimal() and 0 < int(devices[:9]) <= _MOST):
+        return GpuRequest(), f"{devices[:40]!r} is no number of GPUs: {DEVICES} says of how many the pod has its share."
     try:
         if asked == "gpu-fraction":
             share = amount(text)
@@ -172,12 +176,12 @@ def _gpu(notes: Json, whole: int) -> tuple[GpuRequest, str]:
                 return GpuRequest(), "gpu-fraction 1 is a whole GPU: let a container ask for nvidia.com/gpu: 1, and leave gpu-fraction out."
             if share * 1000 < 1:
                 raise ValueError
-            return GpuRequest(millis=int(share * 1000)), ""
+            return GpuRequest(millis=int(share * 1000), devices=int(devices)), ""
         if asked == "gpu-memory":  # MiB when it is a bare number
             size = f"{text}Mi" if text.isdecimal() else text
             if amount(size) < 2**20:
                 raise ValueError
-            return GpuRequest(memory_mib=memory_mib(size)), ""
+            return GpuRequest(memory_mib=memory_mib(size), devices=int(devices)), ""
     except ValueError:
         return GpuRequest(), f"{text[:40]!r} is no share of a GPU: gpu-fraction is between 0 and 1, gpu-memory is in MiB."
     return GpuRequest(), ""
@@ -263,7 +267,7 @@ def spec_of(name: str, claim: Claim, project: str) -> WorkloadSpec:
         name=name,
         project=project,
         image=claim.image,
-        gpu_millis=gpu.whole * 1000 + gpu.millis,
+        gpu_millis=gpu.whole * 1000 + gpu.millis * gpu.devices,
         gpu_memory_mib=gpu.memory_mib or None,
         owner=claim.user or None,
     )
