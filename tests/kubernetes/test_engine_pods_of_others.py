@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -132,37 +133,67 @@ async def test_one_made_again_under_its_name_while_nobody_watched_is_another_and
     assert kube.find(first) is None
 
 
+Keep = Callable[[str], Awaitable[str]]
+TWICE = ("kept", "kept-again")
+"""The cluster itself gives up such a pod, in rounds of 20 s: not in both of two tries."""
+
+
 @pytest.fixture
-async def kept(kube: Kube, others: Others) -> AsyncIterator[str]:
-    """The path of a pod that waits, and that a finalizer keeps when it is deleted."""
-    path = f"{others.path}/kept"
-    await others.make("kept", gpus=1)
-    await kube.api.merge(path, {"metadata": {"finalizers": ["test.hotdesk.io/keeps"]}})
-    yield path
-    await kube.api.merge(path, {"metadata": {"finalizers": None}})
+async def keep(kube: Kube, others: Others) -> AsyncIterator[Keep]:
+    """Makes a pod that waits, and that a finalizer keeps when it is deleted; answers its path."""
+    paths: list[str] = []
+
+    async def make(name: str) -> str:
+        paths.append(f"{others.path}/{name}")
+        await others.make(name, gpus=1)
+        await kube.api.merge(paths[-1], {"metadata": {"finalizers": ["test.hotdesk.io/keeps"]}})
+        return paths[-1]
+
+    yield make
+    for path in paths:
+        await kube.api.merge(path, {"metadata": {"finalizers": None}})
+
+
+async def is_given_up(kube: Kube, path: str) -> bool:
+    """By the cluster: who looks at that pod now has not seen what the engine does by itself."""
+    return bool((await kube.api.get(path))["status"]["phase"] != "Pending")
 
 
 async def test_one_that_is_deleted_while_it_waits_leaves_the_queue_though_a_finalizer_keeps_it(
-    kube: Kube, others: Others, kept: str
+    kube: Kube, others: Others, keep: Keep
 ) -> None:
-    await kube.api.delete(kept)
-    await eventually(lambda: others.called("kept") is None, "it being out of the queue")
-    assert (await kube.api.get(kept))["status"]["phase"] == "Pending", "the cluster gives up such a pod by itself, but later"
+    for name in TWICE:
+        path = await keep(name)
+        await kube.api.delete(path)
+        await eventually(partial(is_out, others, name), "it being out of the queue")
+        if not await is_given_up(kube, path):
+            break
+    else:
+        pytest.fail("the cluster gave it up both times")
     await kube.restart()
-    assert others.called("kept") is None
+    assert is_out(others, name)
+
+
+def is_out(others: Others, name: str) -> bool:
+    return others.called(name) is None
 
 
 async def test_one_that_is_deleted_while_it_is_started_gives_its_place_back_though_a_finalizer_keeps_it(
-    kube: Kube, others: Others, kept: str
+    kube: Kube, others: Others, keep: Keep
 ) -> None:
-    found: Workload = await eventually(lambda: others.called("kept"), "it being queued")
-    await kube.engine._intake.pods.stop()
-    await kube.api.delete(kept)
-    await kube.start(found.id, placement=Placement("dgx1-1", whole=1))
-    await asyncio.sleep(0.5)  # its binding is refused
-    kube.engine._intake.pods.start()
-    await eventually(lambda: others.called("kept") is None, "it being out of the queue")
-    assert (await kube.api.get(kept))["status"]["phase"] == "Pending", "the cluster gives up such a pod by itself, but later"
+    for name in TWICE:
+        path = await keep(name)
+        found = others.called(name)
+        assert found is not None
+        await kube.engine._intake.pods.stop()
+        await kube.api.delete(path)
+        await kube.start(found.id, placement=Placement("dgx1-1", whole=1))
+        await asyncio.sleep(0.5)  # its binding is refused
+        kube.engine._intake.pods.start()
+        await eventually(partial(is_out, others, name), "it being out of the queue")
+        if not await is_given_up(kube, path):
+            return
+    pytest.fail("the cluster gave it up both times")
 
 
 @pytest.mark.parametrize("said", ["[" * 100_000, '{"node":"dgx1-1","shares":[{"group":"g1","millis":1e999}]}'], ids=["deep", "endless"])
