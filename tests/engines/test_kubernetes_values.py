@@ -317,6 +317,19 @@ def test_what_could_not_start_has_failed_when_it_is_gone() -> None:
     assert (gone.state, gone.stop_reason, gone.ended_at) == (PodState.FAILED, why, 6.0)
 
 
+def test_a_program_that_fails_is_not_excused_by_an_earlier_attempt_that_the_cluster_would_not_make() -> None:
+    refused = Reason(ReasonCode.START_REFUSED, "Its pod cannot be made for 5 minutes.")
+    running = pod(PodState.RUNNING, attempt=1, stop_reason=refused)
+    failed = progress.after(running, seen(life=Life.FAILED, exit_code=1), 5.0)
+    assert failed.stop_reason is None
+    assert progress.changed_workload(Workload("id", "job", "p", Kind.TRAIN, pods=(running,)), failed, 5.0).failures == 1
+
+
+def test_who_took_its_place_is_still_known_when_it_fails_later() -> None:
+    reclaimed = Reason(ReasonCode.RECLAIMED, "For team-b.")
+    assert progress.after(pod(PodState.RUNNING, stop_reason=reclaimed), seen(life=Life.FAILED), 5.0).stop_reason == reclaimed
+
+
 def test_no_news_leaves_the_same_pod() -> None:
     running = pod(PodState.RUNNING)
     assert progress.after(running, seen(), 5.0) is running

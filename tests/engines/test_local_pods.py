@@ -48,6 +48,19 @@ async def test_a_program_that_is_not_there_fails_with_a_sentence(local: Local) -
     assert "no-such-program is not there" in await local.log(workload_id)
 
 
+async def test_a_job_that_fails_by_itself_does_not_say_any_more_that_its_program_was_missing(local: Local, tmp_path: Path) -> None:
+    program = tmp_path / "late"
+    workload_id = await local.submit("job", command=[str(program)])
+    await local.start(workload_id)
+    await local.until(workload_id, PodState.FAILED)
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    await local.engine.requeue_pod(workload_id, 0)
+    await local.start(workload_id)
+    pod = await local.until(workload_id, PodState.FAILED)
+    assert (pod.exit_code, pod.stop_reason) == (3, None)
+
+
 async def test_a_working_directory_that_is_not_there_fails_with_a_sentence(local: Local) -> None:
     workload_id = await local.submit("job", command=["true"], working_dir="/no/such/place")
     await local.start(workload_id)

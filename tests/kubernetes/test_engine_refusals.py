@@ -147,6 +147,9 @@ async def test_a_pod_that_cannot_be_made_for_long_gives_its_gpu_back_and_waits_a
         assert kube.find(workload_id) == workload
     await kube.engine.requeue_pod(workload_id, 0)
     await kube.run(workload_id, placement=HERE)
+    await kube.end(workload_id, code=3)
+    await eventually(lambda: (kube.find(workload_id) or workload).failures == 1, "its own failure being counted")
+    assert kube.pod(workload_id).stop_reason is None
 
 
 async def test_a_gpu_that_cannot_be_set_aside_as_the_api_server_fails_is_no_failure_of_who_asked(cluster: Cluster, tmp_path: Path) -> None:

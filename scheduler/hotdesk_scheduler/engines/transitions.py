@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hotdesk_scheduler.core.lifecycle import STARTED_NEVER
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, Pod, PodState, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 
@@ -32,6 +33,12 @@ def without(workload: Workload, index: int, now: float) -> Workload:
 
 def started(pod: Pod, placement: Placement, now: float) -> Pod:
     return replace(pod, state=PodState.STARTING, placement=placement, nominated=None, started_at=now)
+
+
+def of_before(pod: Pod) -> Reason | None:
+    """What a pod that ends by itself still says of earlier stops: who took its place, but not why another attempt never started."""
+    why = pod.stop_reason
+    return None if why is not None and why.code in STARTED_NEVER else why
 
 
 def ended(workload: Workload, pod: Pod, now: float) -> Workload:

@@ -34,12 +34,12 @@ def after(pod: Pod, seen: Seen | None, now: float) -> Pod:
 
 
 def lost_with_node(pod: Pod, now: float) -> Pod:
-    return _end(pod, PodState.LOST, now, reason=NODE_LOST)
+    return _end(pod, PodState.LOST, now, NODE_LOST)
 
 
 def refused(pod: Pod, sentence: str, now: float) -> Pod:
     """The API server would not have it."""
-    return _end(pod, PodState.FAILED, now, reason=Reason(ReasonCode.ENGINE_ERROR, sentence))
+    return _end(pod, PodState.FAILED, now, Reason(ReasonCode.ENGINE_ERROR, sentence))
 
 
 def is_stuck(pod: Pod) -> bool:
@@ -67,19 +67,19 @@ def _released(pod: Pod) -> PodState:
 
 def _gone(pod: Pod, now: float) -> Pod:
     if pod.state is PodState.RELEASING:
-        return _end(pod, _released(pod), now)
-    return _end(pod, PodState.LOST, now, reason=_DELETED)
+        return _end(pod, _released(pod), now, pod.stop_reason)
+    return _end(pod, PodState.LOST, now, _DELETED)
 
 
 def _ended(pod: Pod, seen: Seen, now: float) -> Pod:
     at = seen.ended_at or now
     if pod.state is PodState.RELEASING:
-        return _end(pod, _released(pod), at, exit_code=seen.exit_code)
+        return _end(pod, _released(pod), at, pod.stop_reason, exit_code=seen.exit_code)
     if seen.life is Life.FADED:
-        return _end(pod, PodState.LOST, at, exit_code=seen.exit_code, reason=seen.why)
+        return _end(pod, PodState.LOST, at, seen.why, exit_code=seen.exit_code)
     state = PodState.SUCCEEDED if seen.life is Life.SUCCEEDED else PodState.FAILED
-    return _end(pod, state, at, exit_code=seen.exit_code, reason=seen.why)
+    return _end(pod, state, at, seen.why or transitions.of_before(pod), exit_code=seen.exit_code)
 
 
-def _end(pod: Pod, state: PodState, at: float, *, exit_code: int | None = None, reason: Reason | None = None) -> Pod:
-    return replace(pod, state=state, ended_at=at, exit_code=exit_code, release_deadline=None, stop_reason=reason or pod.stop_reason)
+def _end(pod: Pod, state: PodState, at: float, reason: Reason | None, *, exit_code: int | None = None) -> Pod:
+    return replace(pod, state=state, ended_at=at, exit_code=exit_code, release_deadline=None, stop_reason=reason)

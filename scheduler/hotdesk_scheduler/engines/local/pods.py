@@ -374,7 +374,7 @@ def outcome(pod: Pod, record: Exit | None, *, error: str = "") -> tuple[PodState
     if record is None:
         sentence = f"The processes of pod {pod.index} vanished without an exit record (killed from outside, or the machine restarted)."
         return PodState.LOST, Reason(ReasonCode.PROCESS_LOST, sentence)
-    return (PodState.SUCCEEDED if record.exit_code == 0 else PodState.FAILED), pod.stop_reason
+    return (PodState.SUCCEEDED if record.exit_code == 0 else PodState.FAILED), transitions.of_before(pod)
 
 
 def _told(pod: Pod, said: str) -> str:
