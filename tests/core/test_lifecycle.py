@@ -10,9 +10,10 @@ import pytest
 from builders import START, World, node, q
 from hotdesk_scheduler.core import lifecycle
 from hotdesk_scheduler.core.deadlines import Deadlines
-from hotdesk_scheduler.core.model import Kind, Phase, PodState, Policy
+from hotdesk_scheduler.core.model import Kind, Phase, Placement, PodState, Policy
 from hotdesk_scheduler.core.plan import Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
+from hotdesk_scheduler.engines import transitions
 
 
 def one(**more: Any) -> tuple[World, str]:
@@ -65,6 +66,19 @@ def test_pauses_double_up_to_five_minutes() -> None:
     pod = replace(found.pods[0], ended_at=0.0)
     pauses = [lifecycle.retry_at(replace(found, failures=n), pod) for n in (1, 2, 3, 6, 50)]
     assert pauses == [10, 20, 40, 300, 300]
+
+
+def test_pauses_after_starts_that_the_cluster_refuses_double_too_and_begin_anew_after_another_end() -> None:
+    world, name = one()
+    workload, pod, pauses = world.get(name), world.get(name).pods[0], []
+    for _ in range(7):
+        why = transitions.start_refused(pod, "Its pod cannot be made.")
+        failed = replace(pod, state=PodState.FAILED, ended_at=0.0, stop_reason=why)
+        pauses.append(lifecycle.retry_at(transitions.ended(workload, failed, 0.0), failed))
+        pod = transitions.started(transitions.again(failed), Placement("n1"), 0.0)
+    assert pauses == [10, 20, 40, 80, 160, 300, 300]
+    reclaimed = replace(pod, stop_reason=Reason(ReasonCode.RECLAIMED, "For team-b."))
+    assert lifecycle.times_refused(replace(pod, stop_reason=transitions.start_refused(reclaimed, "Again."))) == 1
 
 
 def test_interactive_work_is_not_tried_again() -> None:

@@ -170,12 +170,21 @@ def _requeues(workload: Workload, now: float) -> Iterator[Requeue]:
 
 def retry_at(workload: Workload, pod: Pod) -> float:
     """When a failed pod is tried again."""
-    return (pod.ended_at or 0.0) + pause_s(workload)
+    return (pod.ended_at or 0.0) + pause_s(workload, pod)
 
 
-def pause_s(workload: Workload) -> float:
-    """Between a failure and the next try: 10 s after the first, doubling to at most 300 s."""
-    return min(BACKOFF_MOST_S, BACKOFF_FIRST_S * (1 << min(10, max(0, workload.failures - 1))))
+def pause_s(workload: Workload, pod: Pod) -> float:
+    """Between a failure, or a start that was refused, and the next try: 10 s after the first, doubling to at most 300 s."""
+    times = times_refused(pod) or workload.failures
+    return min(BACKOFF_MOST_S, BACKOFF_FIRST_S * (1 << min(10, max(0, times - 1))))
+
+
+def times_refused(pod: Pod) -> int:
+    """How often in a row the cluster would not make it, which is no failure of its own."""
+    if pod.stop_reason is None or pod.stop_reason.code is not ReasonCode.START_REFUSED:
+        return 0
+    times = dict(pod.stop_reason.numbers).get("times")
+    return times if isinstance(times, int) else 1
 
 
 def _broken_by_lost_node(workload: Workload, ready: frozenset[str]) -> Reason | None:

@@ -12,7 +12,7 @@ from hotdesk_scheduler.core.accounts import Account
 from hotdesk_scheduler.core.advice import join
 from hotdesk_scheduler.core.lack import whose
 from hotdesk_scheduler.core.ledger import Ledger, Seat
-from hotdesk_scheduler.core.lifecycle import failure, pause_s, retries
+from hotdesk_scheduler.core.lifecycle import failure, pause_s, retries, retry_at
 from hotdesk_scheduler.core.model import PodState, Workload
 from hotdesk_scheduler.core.quantities import amount_words
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode, reason
@@ -106,16 +106,17 @@ def backing_off(workload: Workload) -> Reason:
     limit = retries(workload)
     image = any(pod.stop_reason and pod.stop_reason.code is ReasonCode.IMAGE_OR_VOLUME_ERROR for pod in failed)
     code = ReasonCode.IMAGE_OR_VOLUME_ERROR if image else ReasonCode.BACKING_OFF
-    ended = max((pod.ended_at or 0.0 for pod in failed), default=0.0)
+    last = max(failed, key=lambda pod: retry_at(workload, pod))
+    pause, until = f"{pause_s(workload, last):.0f} s", int(retry_at(workload, last))
     if all(pod.stop_reason and pod.stop_reason.code is ReasonCode.START_REFUSED for pod in failed):
-        again = f"It gave its place back and is tried again {pause_s(workload):.0f} s later"
+        again = f"It gave its place back and is tried again {pause} later"
         sentence = f"{failure(failed)} {again}; this does not count as a failure of its own."
-        return reason(ReasonCode.BACKING_OFF, sentence, until=int(ended + pause_s(workload)))
+        return reason(ReasonCode.BACKING_OFF, sentence, until=until)
     sentence = (
-        f"{failure(failed)} It is tried again {pause_s(workload):.0f} s later (failure {workload.failures}; {limit} "
+        f"{failure(failed)} It is tried again {pause} later (failure {workload.failures}; {limit} "
         f"retr{'y is' if limit == 1 else 'ies are'} allowed). {'Delete' if image else 'Its logs say why; delete'} it to stop the retries."
     )
-    return reason(code, sentence, failures=workload.failures, limit=limit, until=int(ended + pause_s(workload)))
+    return reason(code, sentence, failures=workload.failures, limit=limit, until=until)
 
 
 def unknown_project(workload: Workload) -> Reason:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hotdesk_scheduler.core.lifecycle import STARTED_NEVER
+from hotdesk_scheduler.core.lifecycle import STARTED_NEVER, times_refused
 from hotdesk_scheduler.core.model import HOLDING, Phase, Placement, Pod, PodState, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 
@@ -56,6 +56,11 @@ def ended(workload: Workload, pod: Pod, now: float) -> Workload:
 def again(pod: Pod) -> Pod:
     """Pending once more, under the next attempt; when and why it stopped stays on record: since then it waits."""
     return Pod(pod.index, pod.request, attempt=pod.attempt + 1, ended_at=pod.ended_at, stop_reason=pod.stop_reason, nominated=pod.nominated)
+
+
+def start_refused(pod: Pod, sentence: str) -> Reason:
+    """The cluster would not make it for long; how often in a row says when it is tried again (core/lifecycle)."""
+    return Reason(ReasonCode.START_REFUSED, sentence, (("times", times_refused(pod) + 1),))
 
 
 def in_phase(workload: Workload, phase: Phase, reason: Reason | None, now: float) -> Workload:

@@ -116,7 +116,7 @@ class Pods:
             await tried.until_it_works(lambda: self._bind(entry, index, made), gives_up=is_over)
             return True
         except GivenUpError as error:
-            self.give_up(entry, index, str(error), ReasonCode.START_REFUSED)
+            self._give_up(entry, index, transitions.start_refused(entry.pod(index), str(error)))
         except NotReservedError as error:
             self._failed(entry, index, attempt, str(error))
         except ApiError as error:
@@ -271,7 +271,7 @@ class Pods:
             owner = manifests.owner(entry.workload, entry.uid)
             await tried.until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
         except GivenUpError as error:
-            self.give_up(entry, index, str(error), ReasonCode.START_REFUSED)
+            self._give_up(entry, index, transitions.start_refused(entry.pod(index), str(error)))
             return
         except NotReservedError as error:
             self._failed(entry, index, attempt, str(error))
@@ -287,16 +287,18 @@ class Pods:
             self._saving.soon(entry)
             self._book.changed(Change("updated", entry.workload.id, index))
 
-    def give_up(self, entry: Entry, index: int, sentence: str, code: ReasonCode = ReasonCode.PROCESS_LOST) -> None:
-        """It has not what it needs, or not any more. It waits again, uncounted; a workspace's end is asked for at the hub."""
+    def give_up(self, entry: Entry, index: int, sentence: str) -> None:
+        """It has not what it needs any more. It waits again, uncounted; a workspace's end is asked for at the hub."""
+        self._give_up(entry, index, Reason(ReasonCode.PROCESS_LOST, sentence))
+
+    def _give_up(self, entry: Entry, index: int, why: Reason) -> None:
         pod, now = entry.pod(index), time.time()
         if pod.state not in (PodState.STARTING, PodState.RUNNING):
             return
-        why = Reason(code, sentence)
         stopped = replace(pod, state=PodState.RELEASING, release_deadline=now + TAKEN_AWAY_GRACE_S, stop_reason=why)
         self._book.put(entry, transitions.with_pod(entry.workload, stopped, now))
         self._saving.soon(entry)
-        self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
+        self._book.changed(Change("failed_verb", entry.workload.id, index, why.sentence))
         if entry.workload.kind is not Kind.WORKSPACE:
             self.take_down(entry, index, TAKEN_AWAY_GRACE_S)
 
