@@ -323,3 +323,10 @@ async def test_what_the_service_wants_kept_is_there_for_the_next_leader_and_outl
     assert await kube.engine.kept() == "paused by ann"
     await kube.engine.keep("")
     assert await kube.engine.kept() == ""
+
+
+async def test_what_the_service_wants_kept_outlives_a_lease_that_somebody_deletes(kube: Kube) -> None:
+    await kube.engine.keep("paused by ann")
+    await kube.api.delete(kube.engine._lease_path)
+    await _there(kube, kube.engine._lease_path)
+    assert await kube.engine.kept() == "paused by ann"

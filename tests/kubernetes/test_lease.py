@@ -143,6 +143,18 @@ async def test_a_lease_that_is_deleted_is_not_taken_before_its_holder_has_notice
     assert await looks(second)
 
 
+async def test_who_waited_makes_a_deleted_lease_again_with_what_was_noted_on_it(leases: Leases) -> None:
+    clock = Clock()
+    await leases.lease("one").take()
+    await leases.api.merge(leases.path, {"metadata": {"annotations": {"a": "b"}}})
+    second = leases.lease("two", clock)
+    assert not await looks(second)
+    await leases.api.delete(leases.path)
+    clock.now += TERMS.lasts_s + 1
+    assert await looks(second)
+    assert (await leases.api.get(leases.path))["metadata"]["annotations"] == {"a": "b"}
+
+
 async def test_who_finds_another_name_in_it_gives_up(leases: Leases) -> None:
     first = leases.lease("one", terms=KEEPING)
     await first.take()

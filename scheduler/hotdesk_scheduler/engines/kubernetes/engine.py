@@ -176,7 +176,7 @@ class KubernetesEngine:
 
     async def keep(self, text: str) -> None:
         with objects.told():
-            await notes.keep(self._api, self._lease_path, text)
+            self._lease.annotations = await notes.keep(self._api, self._lease_path, text)
 
     async def kept(self) -> str:
         with objects.told():

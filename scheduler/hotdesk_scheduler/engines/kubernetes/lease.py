@@ -53,13 +53,15 @@ class _Sight:
 class Lease:
     """`take()` returns when we lead; `lost` is set when we do not any more (then everything of this process must stop).
 
-    `api` is for it alone: others' requests may not delay it, and it is asked while nothing else may be written.
+    `api` is for it alone: others' requests may not delay it, and it is asked while nothing else may be written. `annotations` as last seen:
+    one that is made again after somebody deleted it has them again.
     """
 
     def __init__(
         self, api: Api, namespace: str, identity: str, *, terms: Terms | None = None, monotonic: Callable[[], float] = awake_or_not
     ) -> None:
         self.lost = asyncio.Event()
+        self.annotations: dict[str, str] = {}
         self._api = api
         self._identity = identity
         self._terms = terms or Terms()
@@ -104,17 +106,25 @@ class Lease:
 
     async def _try(self) -> bool:
         """Take it if it is free, ours, or has not been renewed for as long as it lasts, counted from when we first saw it so."""
-        try:
-            lease = await self._api.get(self._path)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        lease = await self._look()
+        if lease is None:
             return not self._is_awaited() and await self._write(self._body(), create=True)
         version, holder = lease["metadata"]["resourceVersion"], _holder(lease)
         lasts_s = max(min(_spec(lease).get("leaseDurationSeconds") or 0, LONGEST_S), self._terms.lasts_s)
         if self._seen is None or self._seen.version != version:
             self._seen = _Sight(version, self._monotonic(), lasts_s, holder not in ("", self._identity))
         return not self._is_awaited() and await self._write(self._body(lease), create=False)
+
+    async def _look(self) -> Json | None:
+        """None if there is none. Raises ApiError."""
+        try:
+            lease = await self._api.get(self._path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+        self.annotations = dict(lease["metadata"].get("annotations") or {})
+        return lease
 
     def _is_awaited(self) -> bool:
         """Whether somebody we saw holding it may still think so, also if the Lease was deleted since."""
@@ -140,7 +150,7 @@ class Lease:
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": lease["metadata"] if lease else {"name": NAME, "namespace": self._namespace},
+            "metadata": lease["metadata"] if lease else {"name": NAME, "namespace": self._namespace, "annotations": self.annotations},
             "spec": {
                 "holderIdentity": self._identity,
                 "leaseDurationSeconds": max(1, round(self._terms.lasts_s)),
@@ -172,11 +182,8 @@ class Lease:
 
     async def _renew(self) -> bool:
         """False: somebody else has it. One that was deleted is made again. Raises ApiError."""
-        try:
-            lease = await self._api.get(self._path)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        lease = await self._look()
+        if lease is None:
             return await self._write(self._body(), create=True)
         if _holder(lease) != self._identity:
             return False

@@ -7,8 +7,8 @@ from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
 NOTE = "hotdesk.io/kept"
 
 
-async def keep(api: Api, path: str, text: str) -> None:
-    """On what lies at `path`; the one before is forgotten. Raises ApiError."""
+async def keep(api: Api, path: str, text: str) -> dict[str, str]:
+    """On what lies at `path`; the one before is forgotten. Its annotations from now on. Raises ApiError."""
     while True:
         there = await api.get(path)
         notes = {name: value for name, value in (there["metadata"].get("annotations") or {}).items() if name != NOTE}
@@ -16,7 +16,7 @@ async def keep(api: Api, path: str, text: str) -> None:
             notes[NOTE] = text
         try:
             await api.put(path, {**there, "metadata": {**there["metadata"], "annotations": notes}})
-            return
+            return notes
         except ApiError as error:
             if error.status != 409:  # it was renewed in between: again
                 raise
