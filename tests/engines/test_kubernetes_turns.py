@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 from hotdesk_scheduler.core.model import Resources
@@ -168,7 +167,7 @@ async def test_pods_that_the_api_server_cannot_delete_now_hold_up_no_others() ->
     """As where a webhook of one namespace is down: each try has a turn, the pause after it has none."""
     api = Failing()
     over = asyncio.Event()
-    pods = Pods(api, Book(version=1), None, shares=None, reservations=SimpleNamespace(), is_over=over.is_set)  # type: ignore[arg-type]  # only what is asked
+    pods = Pods(api, Book(version=1), None, shares=None, reservations=None, take_in_again=None, is_over=over.is_set)  # type: ignore[arg-type]  # only what is asked
     for _ in range(MOST[Rank.POD]):
         pods.discard(Seen("p", "s", "u", "n1", Life.RUNNING, leaving=False, uses=Resources()))
     await api.failed.wait()

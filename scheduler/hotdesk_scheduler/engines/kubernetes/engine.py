@@ -101,9 +101,17 @@ class KubernetesEngine:
             await self._take_lease()
             self._api.may_write = self._lease.holds
             self._saving = Saving(self._api, note=self._note, see=self._see, is_over=self._is_over)
-            self._reservations = Reservations(self._api, self._book, self.config.reserving, see=self._see_pod, is_over=self._is_over)
+            self._reservations = Reservations(
+                self._api, self._book, self.config.reserving, give_up=self._give_up, see=self._see_pod, is_over=self._is_over
+            )
             self._pods = Pods(
-                self._api, self._book, self._saving, shares=self._shares, reservations=self._reservations, is_over=self._is_over
+                self._api,
+                self._book,
+                self._saving,
+                shares=self._shares,
+                reservations=self._reservations,
+                take_in_again=self._take_in_again,
+                is_over=self._is_over,
             )
             self._intake = self._opening = Intake(
                 self._api,
@@ -199,6 +207,12 @@ class KubernetesEngine:
 
     def _see_pod(self, item: Json) -> None:
         self._intake.pods.put(item)
+
+    def _give_up(self, entry: Entry, index: int, sentence: str) -> None:
+        self._pods.give_up(entry, index, sentence)
+
+    def _take_in_again(self, entry: Entry, index: int) -> None:
+        self._intake.claimed.take_in_again(entry, index)
 
     def _added(self, workload: Workload) -> Mapping[str, str]:
         return self.pod_environment(workload)

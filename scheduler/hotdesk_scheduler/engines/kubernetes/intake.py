@@ -76,7 +76,6 @@ class Intake:
         self._marks = Marks(api, is_over)
         self._teams: dict[str, Json] = {}
         self.claimed = Claimed(api, book, owner_of=self.owner_of, explain=saving.soon, discard=pods.discard)
-        pods.take_in_again = self.claimed.take_in_again
         self._health = Health(book, saving)
         here = resources.path
         self.projects: Informer[tuple[Project, str]] = Informer(api, here("Project", namespace), self._read_project, self._project)

@@ -43,22 +43,32 @@ REFUSED_PAUSE_S = 30.0
 
 
 class Pods:
-    """Works in the background, pod by pod in order; `book` is ahead of the API server by what is under way here."""
+    """Works in the background, pod by pod in order; `book` is ahead of the API server by what is under way here.
+
+    `take_in_again(entry, index)`: the claims of somebody else's pod are not what they were when it was taken in.
+    """
 
     def __init__(
-        self, api: Api, book: Book, saving: Saving, *, shares: Shares, reservations: Reservations, is_over: Callable[[], bool]
+        self,
+        api: Api,
+        book: Book,
+        saving: Saving,
+        *,
+        shares: Shares,
+        reservations: Reservations,
+        take_in_again: Callable[[Entry, int], None],
+        is_over: Callable[[], bool],
     ) -> None:
         self.reservations = reservations
-        reservations.give_up = self.give_up
         self._api = api
         self._book = book
         self._saving = saving
         self._shares = shares
+        self._take_in_again = take_in_again
         self._is_over = is_over
         self._tasks: set[asyncio.Task[None]] = set()
         self._troubles = Troubles(book, saving)
         self._making = Making(api, book)
-        self.take_in_again: Callable[[Entry, int], None] = lambda entry, index: None
 
     async def close(self, within_s: float = 5.0) -> None:
         if self._tasks:
@@ -217,7 +227,7 @@ class Pods:
                 await tried.until_it_works(partial(self._in_turn, self._api.create, path, body), gives_up=is_over)
         except NotToBeHadError:
             if not is_over():
-                self.take_in_again(entry, index)
+                self._take_in_again(entry, index)
         except (GivenUpError, NotReservedError) as error:
             await self._waits_again(entry, index, str(error), is_over)
         except ApiError as error:

@@ -49,9 +49,18 @@ class Terms:
 class Reservations:
     """`give_up(entry, index, sentence)` ends a pod whose shared GPU is not held for it any more. `see` puts what was made into the book."""
 
-    def __init__(self, api: Api, book: Book, terms: Terms, *, see: Callable[[Json], None], is_over: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        book: Book,
+        terms: Terms,
+        *,
+        give_up: Callable[[Entry, int, str], None],
+        see: Callable[[Json], None],
+        is_over: Callable[[], bool],
+    ) -> None:
         self.terms = terms
-        self.give_up: Callable[[Entry, int, str], None] = lambda entry, index, sentence: None
+        self._give_up = give_up
         self._api = api
         self._book = book
         self._see = see
@@ -305,7 +314,7 @@ class Reservations:
             if told is None and held is not None:
                 self._later(self._note_again(entry, pod, seen, key))
             elif told is None or told != held:
-                self.give_up(entry, index, self._taken_away(entry, key, told))
+                self._give_up(entry, index, self._taken_away(entry, key, told))
 
     async def _note_again(self, entry: Entry, pod: Pod, seen: Seen, key: Key) -> None:
         """What it was told, which a hand took off it: its ConfigMap says it too, and what its placement says holds if that is gone."""
@@ -319,7 +328,7 @@ class Reservations:
                 return
             for share, one, device in zip(shares, now, devices or (), strict=False):
                 if share.group == key[1] and one is not None and one.device != device:
-                    self.give_up(entry, pod.index, self._taken_away(entry, key, Reserved("", device)))
+                    self._give_up(entry, pod.index, self._taken_away(entry, key, Reserved("", device)))
                     return
             held = [one for one in now if one is not None]
             if len(held) == len(now):  # else its end is under way
