@@ -58,11 +58,11 @@ class Desired:
 
     async def _put_project(self, project: Project, annotations: dict[str, str]) -> None:
         """`annotations` count for one that is not there yet."""
-        namespace = self._intake.namespace_of(project.name)
+        namespace = self._intake.projects.namespace_of(project.name)
         named = namespace if namespace != self._prefix + project.name else None
-        if problem := self._intake.why_not(namespace, is_named=named is not None):
+        if problem := self._intake.projects.why_not(namespace, is_named=named is not None):
             raise Invalid(problem, field="name", value=project.name, next_step="Choose another name.")
-        if (owner := self._intake.owner_of(namespace)) not in (None, project.name):
+        if (owner := self._intake.projects.owner_of(namespace)) not in (None, project.name):
             raise Conflict(
                 f"The namespace {namespace} is project {owner}'s already.",
                 field="name",
@@ -74,7 +74,7 @@ class Desired:
             body = resources.project_object(project, self._namespace, named)
             body["metadata"]["annotations"] = annotations
             item = await objects.put(self._api, body)
-        self._intake.projects.put(item)
+        self._intake.projects.of("Project").put(item)
 
     async def delete_project(self, name: str) -> None:
         left = sum(entry.workload.project == name for entry in self._book.entries.values())
@@ -92,16 +92,15 @@ class Desired:
             return
         with objects.told():
             item = await objects.put(self._api, resources.department_object(department, self._namespace))
-        self._intake.departments.put(item)
+        self._intake.projects.of("Department").put(item)
 
     async def delete_department(self, name: str) -> None:
         await self._remove("Department", name)
 
     async def _remove(self, kind: str, name: str) -> None:
-        informer = self._intake.projects if kind == "Project" else self._intake.departments
         with objects.told():
             await self._api.delete(resources.path(kind, self._namespace, name))
-        informer.remove((self._namespace, name))
+        self._intake.projects.of(kind).remove((self._namespace, name))
 
     async def submit(self, workload: Workload, spec: WorkloadSpec) -> None:
         if not _ID.match(workload.id):
@@ -110,7 +109,7 @@ class Desired:
             return
         if (namesake := self._book.named(workload.project, workload.name)) is not None and namesake.is_claimed:
             raise _name_taken(workload)
-        namespace = self._intake.namespace_of(workload.project)
+        namespace = self._intake.projects.namespace_of(workload.project)
         with objects.told():
             if spec.volume_claims:
                 workload = replace(workload, volumes=await volumes.tied(self._api, namespace, spec.volume_claims))

@@ -1,4 +1,4 @@
-"""News from the API server into the book: projects, departments, nodes, workloads written by others, and what becomes of pods."""
+"""News from the API server into the book: nodes, workloads written by others, and what becomes of pods."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from hotdesk_api.models import WorkloadSpec
 
-from hotdesk_scheduler.core.model import HOLDING, Department, Node, Phase, Project, Workload
+from hotdesk_scheduler.core.model import HOLDING, Node, Phase, Workload
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import acceptance, check, namespaces, objects, resources
+from hotdesk_scheduler.engines.kubernetes import acceptance, check, resources
 from hotdesk_scheduler.engines.kubernetes.acceptance import Acceptance
-from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
+from hotdesk_scheduler.engines.kubernetes.api import Api
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.claimed import Claimed
 from hotdesk_scheduler.engines.kubernetes.claims import read_claim
@@ -27,6 +27,7 @@ from hotdesk_scheduler.engines.kubernetes.marks import Marks
 from hotdesk_scheduler.engines.kubernetes.nodes import read_node
 from hotdesk_scheduler.engines.kubernetes.observe import Seen, read_pod
 from hotdesk_scheduler.engines.kubernetes.pods import Pods
+from hotdesk_scheduler.engines.kubernetes.projects import Projects
 from hotdesk_scheduler.engines.kubernetes.resources import Asked
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.sightings import Sightings
@@ -45,7 +46,7 @@ def _is_over(item: Json) -> bool:
 
 
 class Intake:
-    """Five informers. `ready()` after all of them have listed; until then nothing is concluded from what is not there."""
+    """Until all that `start()` waits for has been listed nothing is concluded from what is not there."""
 
     def __init__(
         self,
@@ -64,30 +65,32 @@ class Intake:
         self._api = api
         self._saving = saving
         self._reservations = pods.reservations
-        self._namespace = namespace
-        self._prefix = prefix
         self._resolve = resolve
         self._is_adopting = True
         self._sightings = Sightings(book, pods, saving)
         self._lost_nodes = LostNodes(node_patience_s, self._lose)
-        self._project_of: dict[str, str] = {}
-        self._renewing: set[asyncio.Task[None]] = set()
         self._acceptance = Acceptance(api, is_over)
         self._marks = Marks(api, is_over)
-        self._teams: dict[str, Json] = {}
-        self.claimed = Claimed(api, book, owner_of=self.owner_of, explain=saving.soon, discard=pods.discard)
+        self.projects = Projects(
+            api,
+            book,
+            self._acceptance,
+            namespace=namespace,
+            prefix=prefix,
+            reservations=pods.reservations.terms.namespace,
+            came=self._project_came,
+            moved=self._project_moved,
+        )
+        self.claimed = Claimed(api, book, owner_of=self.projects.owner_of, explain=saving.soon, discard=pods.discard)
         self._health = Health(book, saving)
-        here = resources.path
-        self.projects: Informer[tuple[Project, str]] = Informer(api, here("Project", namespace), self._read_project, self._project)
-        self.departments: Informer[Department] = Informer(api, here("Department", namespace), self._read_department, self._department)
         self.nodes: Informer[Node] = Informer(api, "/api/v1/nodes", self._read_node, self._node)
         self.pods: Informer[Seen] = Informer(api, "/api/v1/pods", self._read_pod, self._pod)
-        self.workloads: Informer[Asked] = Informer(api, here("Workload"), self._read_workload, self._workload)
+        self.workloads: Informer[Asked] = Informer(api, resources.path("Workload"), self._read_workload, self._workload)
 
     async def start(self) -> None:
         """Everything listed, in the order in which it is understood; then what runs is adopted. Raises TimeoutError."""
         async with asyncio.timeout(SYNC_S):
-            for wave in ((self.projects, self.departments, self.nodes), (self.workloads,), (self.pods,)):
+            for wave in ((self.projects.projects, self.projects.departments, self.nodes), (self.workloads,), (self.pods,)):
                 for informer in wave:
                     informer.start()
                 for informer in wave:
@@ -102,126 +105,26 @@ class Intake:
         self._reservations.begin()
         self._health.begin()
         self._look_for_lost_nodes()
-        self._judge_teams()
+        self.projects.begin()
 
     async def stop(self) -> None:
         self._lost_nodes.stop()
         await self._acceptance.stop()
         await self._marks.stop()
-        for task in tuple(self._renewing):
-            task.cancel()
         await self.claimed.stop()
-        for informer in (self.projects, self.departments, self.nodes, self.workloads, self.pods):
+        await self.projects.stop()
+        for informer in (self.nodes, self.workloads, self.pods):
             await informer.stop()
 
-    def namespace_of(self, project: str) -> str:
-        """Where a project's workloads live."""
-        known = self.projects.items.get((self._namespace, project))
-        return known[1] if known else self._prefix + project
+    # projects
 
-    def why_not(self, namespace: str, *, is_named: bool) -> str:
-        own, reservations = self._namespace, self._reservations.terms.namespace
-        return namespaces.why_not(namespace, own=own, reservations=reservations, is_named=is_named)
+    def _project_came(self) -> None:
+        self.claimed.look_again()
 
-    # projects, departments
-
-    def _read_project(self, item: Json) -> tuple[Project, str] | None:
-        name = item["metadata"]["name"]
-        self._teams[name] = item
-        try:
-            project, named = resources.read_project(item)
-            namespace = named or self._prefix + project.name
-            problem = self.why_not(namespace, is_named=named is not None)
-            problem = problem and f"{problem} Delete this project, and make it with another name or spec.namespace."
-        except Exception as error:  # a person's hand may have written anything
-            problem = acceptance.sentence(error, "Project", item)
-        if problem:
-            self._acceptance.say("Project", item, problem)
-            return self.projects.items.get((self._namespace, name))
-        return project, namespace
-
-    def _read_department(self, item: Json) -> Department | None:
-        try:
-            department = resources.read_department(item)
-        except Exception as error:  # as above
-            self._acceptance.say("Department", item, acceptance.sentence(error, "Department", item))
-            return self.departments.items.get((self._namespace, item["metadata"]["name"]))
-        self._acceptance.say("Department", item, "")
-        return department
-
-    def _project(self, key: Key, new: tuple[Project, str] | None, old: tuple[Project, str] | None) -> None:
-        """A namespace is one project's, the first one's; for the workloads there it stays so until another project asks for it."""
-        name = key[1]
-        if new is None:
-            self.book.projects.pop(name, None)
-            self._teams.pop(name, None)
-        elif (owner := self.owner_of(new[1])) in (None, name) or self._was_first(new[0], self.book.projects[owner or ""]):
-            if owner not in (None, name):
-                self.book.projects.pop(owner or "")
-            self.book.projects[name] = new[0]
-            if self._project_of.get(new[1]) != name:
-                self._project_of[new[1]] = name
-                self._make_room(name, new[1])
-        self._judge_teams()
-        self.book.changed(Change("project", sentence=name))
-        if old is None and not self._is_adopting:
-            self.claimed.look_again()
-
-    def _was_first(self, one: Project, other: Project) -> bool:
-        """Listed in no order, the one that was accepted has it; times of creation are whole seconds."""
-        ages = [(not acceptance.is_accepted(self._teams.get(each.name, {})), each.created_at, each.name) for each in (one, other)]
-        return self._is_adopting and ages[0] < ages[1]
-
-    def owner_of(self, namespace: str) -> str | None:
-        """The project whose workloads live there."""
-        owner = self._project_of.get(namespace)
-        return owner if owner in self.book.projects else None
-
-    def _department(self, key: Key, new: Department | None, old: Department | None) -> None:
-        if new is None:
-            self.book.departments.pop(key[1], None)
-        else:
-            self.book.departments[key[1]] = new
-        self._judge_teams()
-        self.book.changed(Change("project", sentence=key[1]))
-
-    def _judge_teams(self) -> None:
-        """Whether each project can be what it says it is; known when everything was listed."""
-        if self._is_adopting:
-            return
-        for (_, name), (project, namespace) in tuple(self.projects.items.items()):
-            item = self._teams.get(name)
-            if item is None or resources.spec_problem(item):
-                continue
-            problem = ""
-            if name not in self.book.projects:
-                if self.owner_of(namespace) is None:  # whose it was is gone
-                    self._project((self._namespace, name), (project, namespace), None)
-                    return
-                owner = self.owner_of(namespace)
-                problem = f"Namespace {namespace} is project {owner}'s. Delete this one, and make it with another spec.namespace."
-            elif project.department is not None and project.department not in self.book.departments:
-                problem = (
-                    f"There is no department {project.department}; until there is, this project stands beside the departments. "
-                    f"Make it (runai department create {project.department}), or name another one in spec.department."
-                )
-            self._acceptance.say("Project", item, problem)
-
-    def _make_room(self, project: str, namespace: str) -> None:
-        """Its namespace, also for a project that was written by hand; and workloads may have been there before their project."""
-
-        async def work() -> None:
-            if not self._is_adopting:
-                self.workloads.again()
-                self.claimed.look_again()
-            try:
-                await until_it_works(lambda: objects.add_project_namespace(self._api, namespace, project), gives_up=lambda: False)
-            except ApiError as error:
-                log.error("namespace.refused namespace=%s error=%s", namespace, error)
-
-        task = asyncio.create_task(work(), name=f"namespace {namespace}")
-        self._renewing.add(task)
-        task.add_done_callback(self._renewing.discard)
+    def _project_moved(self) -> None:
+        """Workloads may have been there before their project."""
+        self.workloads.again()
+        self.claimed.look_again()
 
     # nodes
 
@@ -256,7 +159,7 @@ class Intake:
     def _read_workload(self, item: Json) -> Asked | None:
         meta = item["metadata"]
         namespace = meta["namespace"]
-        project = self._project_of.get(namespace)
+        project = self.projects.project_in(namespace)
         if _is_over(item):
             return None
         if project is None:
@@ -283,7 +186,7 @@ class Intake:
         meta = item["metadata"]
         if self._is_adopting or "deletionTimestamp" in meta or meta.get("finalizers") or item.get("status"):
             return
-        known = ", ".join(sorted(self._project_of)[:5]) or "none yet"
+        known = ", ".join(self.projects.known_namespaces()[:5]) or "none yet"
         problem = f"No project has the namespace {meta['namespace']}. Put it into the namespace of one ({known}), or make the project."
         self._acceptance.say("Workload", item, problem)
 
@@ -369,7 +272,7 @@ class Intake:
 
     def _read_pod(self, item: Json) -> Seen:
         seen = read_pod(item)
-        reserves = self._reservations.read(item) if self.owner_of(seen.namespace) is None else None
+        reserves = self._reservations.read(item) if self.projects.owner_of(seen.namespace) is None else None
         if reserves is not None or seen.namespace == self._reservations.terms.namespace:
             return replace(seen, workload_id=None, reservation=reserves)
         seen = self._sightings.named(seen)
