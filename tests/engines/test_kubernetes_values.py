@@ -41,9 +41,10 @@ from hotdesk_scheduler.engines.kubernetes import (
     progress,
     quantity,
     resources,
+    statuses,
 )
 from hotdesk_scheduler.engines.kubernetes.observe import Life
-from hotdesk_scheduler.engines.kubernetes.resources import Held
+from hotdesk_scheduler.engines.kubernetes.statuses import Held
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,7 +128,7 @@ def stored(body: dict[str, Any], status: dict[str, Any] | None = None) -> dict[s
 def test_a_workload_comes_back_as_it_was_written(workload: Workload) -> None:
     spec = WorkloadSpec(name="job", project="team-a", image="bash")
     grants = {pod.index: (Held(0, 500, "g1"),) for pod in workload.pods[:1]}
-    item = stored(resources.workload_object(workload, spec, "ns"), resources.status_object(workload, grants))
+    item = stored(resources.workload_object(workload, spec, "ns"), statuses.status_object(workload, grants))
     asked = resources.read_workload(item, "team-a")
     assert asked.workload == workload
     assert asked.spec == spec

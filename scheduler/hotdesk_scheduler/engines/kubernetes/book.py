@@ -19,7 +19,7 @@ from hotdesk_scheduler.engines.kubernetes import devices
 from hotdesk_scheduler.engines.kubernetes.codec import NOTHING
 from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
 from hotdesk_scheduler.engines.kubernetes.observe import Seen
-from hotdesk_scheduler.engines.kubernetes.resources import Held
+from hotdesk_scheduler.engines.kubernetes.statuses import Held
 from hotdesk_scheduler.engines.kubernetes.watch import Key
 
 _NONE = Resources()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hotdesk_api.errors import Conflict
 
 from hotdesk_scheduler.core.model import WHOLE_GPU, Placement
-from hotdesk_scheduler.engines.kubernetes.resources import Held
+from hotdesk_scheduler.engines.kubernetes.statuses import Held
 
 
 def assign(placement: Placement, gpus: int, held: Iterable[Held]) -> tuple[Held, ...]:

@@ -16,7 +16,8 @@ from hotdesk_scheduler.engines.kubernetes.codec import Json, encode, members, ti
 from hotdesk_scheduler.engines.kubernetes.observe import ATTEMPT_LABEL, GPU, ID_VARIABLE, INDEX_LABEL, PLACEMENT, SCHEDULER, STARTED_AT
 from hotdesk_scheduler.engines.kubernetes.observe import RESERVED as RESERVED_GPUS
 from hotdesk_scheduler.engines.kubernetes.reservation import Told, reserved_out
-from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION, GROUP, ID_LABEL, MANAGED, PROJECT_LABEL, Held
+from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION, GROUP, ID_LABEL, MANAGED, PROJECT_LABEL
+from hotdesk_scheduler.engines.kubernetes.statuses import Held
 
 PROGRAM_DIR = "/hotdesk/program"
 NOTEBOOK = "notebook"  # KubeSpawner's name of the container that a workspace runs in; others may stand beside it

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from hotdesk_api.errors import Unavailable
 
 from hotdesk_scheduler.core.model import PodState
-from hotdesk_scheduler.engines.kubernetes import resources, turns
+from hotdesk_scheduler.engines.kubernetes import resources, statuses, turns
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
 from hotdesk_scheduler.engines.kubernetes.book import Entry, Member
 from hotdesk_scheduler.engines.kubernetes.codec import fingerprint
@@ -166,7 +166,7 @@ class Saving:
         """False if the resource is gone. A conflict is settled by looking at what version there is now."""
         path = resources.path("Workload", entry.namespace, entry.workload.name)
         while True:
-            status = resources.status_object(entry.workload, entry.grants, hold=entry.hold, error=next(iter(entry.errors.values()), ""))
+            status = statuses.status_object(entry.workload, entry.grants, hold=entry.hold, error=next(iter(entry.errors.values()), ""))
             try:
                 answer = await self._api.put(f"{path}/status", _body(entry, status))
             except ApiError as error:

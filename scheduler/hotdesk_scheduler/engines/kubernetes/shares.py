@@ -14,7 +14,7 @@ from hotdesk_scheduler.engines.base import Device, PodDetails
 from hotdesk_scheduler.engines.kubernetes import manifests, nodes, reservation
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.reservation import Reserved, Told
-from hotdesk_scheduler.engines.kubernetes.resources import Held
+from hotdesk_scheduler.engines.kubernetes.statuses import Held
 
 
 class Shares:
