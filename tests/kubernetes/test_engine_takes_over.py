@@ -327,6 +327,6 @@ async def test_what_the_service_wants_kept_is_there_for_the_next_leader_and_outl
 
 async def test_what_the_service_wants_kept_outlives_a_lease_that_somebody_deletes(kube: Kube) -> None:
     await kube.engine.keep("paused by ann")
-    await kube.api.delete(kube.engine._lease_path)
-    await _there(kube, kube.engine._lease_path)
+    await kube.api.delete(kube.engine._lease._path)
+    await _there(kube, kube.engine._lease._path)
     assert await kube.engine.kept() == "paused by ann"

@@ -33,13 +33,12 @@ from hotdesk_scheduler.core.model import (
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
-from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, notes, objects, reserving
+from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, objects, reserving
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.desired import Desired
 from hotdesk_scheduler.engines.kubernetes.events import Events
 from hotdesk_scheduler.engines.kubernetes.intake import Intake, Resolve
-from hotdesk_scheduler.engines.kubernetes.lease import NAME as LEASE
 from hotdesk_scheduler.engines.kubernetes.lease import Lease, Terms
 from hotdesk_scheduler.engines.kubernetes.pods import Pods
 from hotdesk_scheduler.engines.kubernetes.reservation import DEFAULT_IMAGE
@@ -184,15 +183,11 @@ class KubernetesEngine:
 
     async def keep(self, text: str) -> None:
         with objects.told():
-            self._lease.annotations = await notes.keep(self._api, self._lease_path, text)
+            await self._lease.keep(text)
 
     async def kept(self) -> str:
         with objects.told():
-            return await notes.kept(self._api, self._lease_path)
-
-    @property
-    def _lease_path(self) -> str:
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.config.namespace}/leases/{LEASE}"
+            return await self._lease.kept()
 
     @property
     def requests(self) -> int:

@@ -19,6 +19,7 @@ from hotdesk_scheduler.engines.kubernetes.codec import micro_time
 log = logging.getLogger(__name__)
 
 NAME = "hotdesk-scheduler"
+NOTE = "hotdesk.io/kept"
 LONGEST_S = 300.0  # whatever somebody wrote into it: a holder that is gone is waited for no longer
 
 
@@ -53,15 +54,15 @@ class _Sight:
 class Lease:
     """`take()` returns when we lead; `lost` is set when we do not any more (then everything of this process must stop).
 
-    `api` is for it alone: others' requests may not delay it, and it is asked while nothing else may be written. `annotations` as last seen:
-    one that is made again after somebody deleted it has them again.
+    `api` is for it alone: others' requests may not delay it, and it is asked while nothing else may be written. A text of the service that
+    outlives its process is an annotation of the Lease, which every leader has and may write anyway; one that is made again after somebody
+    deleted it has it again.
     """
 
     def __init__(
         self, api: Api, namespace: str, identity: str, *, terms: Terms | None = None, monotonic: Callable[[], float] = awake_or_not
     ) -> None:
         self.lost = asyncio.Event()
-        self.annotations: dict[str, str] = {}
         self._api = api
         self._identity = identity
         self._terms = terms or Terms()
@@ -72,6 +73,7 @@ class Lease:
         self._seen: _Sight | None = None
         self._until = float("-inf")
         self._task: asyncio.Task[None] | None = None
+        self._annotations: dict[str, str] = {}
 
     def holds(self) -> bool:
         """Whether anything may be written now. Sooner over than the Lease itself: what is under way is to arrive in time."""
@@ -104,6 +106,22 @@ class Lease:
             if _holder(lease) == self._identity:
                 await self._api.put(self._path, {**lease, "spec": {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}})
 
+    async def keep(self, text: str) -> None:
+        """For whoever leads next; the text before is forgotten. Raises ApiError."""
+        while True:
+            lease = await self._look()
+            if lease is None or _holder(lease) != self._identity:
+                raise ApiError(0, "NotLeading", "its Lease was deleted, or another scheduler leads")
+            notes = {name: value for name, value in self._annotations.items() if name != NOTE} | ({NOTE: text} if text else {})
+            if await self._write({**lease, "metadata": {**lease["metadata"], "annotations": notes}}, create=False):
+                self._annotations = notes
+                return
+
+    async def kept(self) -> str:
+        """Empty if there is none. Raises ApiError."""
+        await self._look()
+        return self._annotations.get(NOTE, "")
+
     async def _try(self) -> bool:
         """Take it if it is free, ours, or has not been renewed for as long as it lasts, counted from when we first saw it so."""
         lease = await self._look()
@@ -123,7 +141,7 @@ class Lease:
             if error.status != 404:
                 raise
             return None
-        self.annotations = dict(lease["metadata"].get("annotations") or {})
+        self._annotations = dict(lease["metadata"].get("annotations") or {})
         return lease
 
     def _is_awaited(self) -> bool:
@@ -150,7 +168,7 @@ class Lease:
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": lease["metadata"] if lease else {"name": NAME, "namespace": self._namespace, "annotations": self.annotations},
+            "metadata": lease["metadata"] if lease else {"name": NAME, "namespace": self._namespace, "annotations": self._annotations},
             "spec": {
                 "holderIdentity": self._identity,
                 "leaseDurationSeconds": max(1, round(self._terms.lasts_s)),
