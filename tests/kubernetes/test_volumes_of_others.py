@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from engine_world import eventually, heard
 from hotdesk_scheduler.core.model import NodeRule, Placement, PodState, Volume
-from hotdesk_scheduler.engines.kubernetes import pods, tries
+from hotdesk_scheduler.engines.kubernetes import tries
 from hotdesk_scheduler.engines.kubernetes.volumes import SELECTED_NODE
 from kube_world import Json, Kube
 from others import Others
@@ -230,7 +230,7 @@ async def test_one_whose_claim_went_while_it_waited_gives_its_place_back_and_say
 async def test_a_volume_that_cannot_be_made_there_gives_the_place_back(
     kube: Kube, others: Others, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "CLAIMED_PAUSE_S", 0.1)
+    monkeypatch.setattr("hotdesk_scheduler.engines.kubernetes.others.PAUSE_S", 0.1)
     await storage.add_class()
     await storage.add_claim("data")
     uid = await others.make("stores", volumes=uses("data"))

@@ -1,4 +1,4 @@
-"""Pods made (on their node, unless they have to be told of a share first), bound and taken down.
+"""Our pods made (on their node, unless they have to be told of a share first), bound and taken down; `others` does it for those of others.
 
 Names say which attempt a pod is, so what is done twice is done once.
 """
@@ -9,7 +9,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,12 +18,12 @@ from hotdesk_scheduler.core.model import HOLDING, Kind, Pod, PodState
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes import groups, manifests, progress, reservation, tries
+from hotdesk_scheduler.engines.kubernetes import manifests, progress, reservation, tries
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
-from hotdesk_scheduler.engines.kubernetes.claims import UNTELLABLE
 from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
-from hotdesk_scheduler.engines.kubernetes.observe import PLACEMENT, Seen, read_pod
+from hotdesk_scheduler.engines.kubernetes.observe import Seen, read_pod
+from hotdesk_scheduler.engines.kubernetes.others import Others
 from hotdesk_scheduler.engines.kubernetes.reservation import Told
 from hotdesk_scheduler.engines.kubernetes.reserving import NotReservedError, Reservations
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
@@ -31,22 +31,16 @@ from hotdesk_scheduler.engines.kubernetes.shares import Shares
 from hotdesk_scheduler.engines.kubernetes.tries import GivenUpError, Tries
 from hotdesk_scheduler.engines.kubernetes.troubles import Troubles
 from hotdesk_scheduler.engines.kubernetes.turns import Rank
-from hotdesk_scheduler.engines.kubernetes.volumes import Making, NotToBeHadError
 
 log = logging.getLogger(__name__)
 
 TAKEN_AWAY_GRACE_S = 2.0
 LATE_GRACE_S = 30.0
 """At least, for a stop that was decided by an earlier leader and of which the pod has not heard: nobody knows how long it was to be."""
-CLAIMED_PAUSE_S = 10.0
-REFUSED_PAUSE_S = 30.0
 
 
 class Pods:
-    """Works in the background, pod by pod in order; `book` is ahead of the API server by what is under way here.
-
-    `take_in_again(entry, index)`: the claims of somebody else's pod are not what they were when it was taken in.
-    """
+    """Works in the background, pod by pod in order; `book` is ahead of the API server by what is under way here."""
 
     def __init__(
         self,
@@ -64,11 +58,12 @@ class Pods:
         self._book = book
         self._saving = saving
         self._shares = shares
-        self._take_in_again = take_in_again
         self._is_over = is_over
         self._tasks: set[asyncio.Task[None]] = set()
         self._troubles = Troubles(book, saving)
-        self._making = Making(api, book)
+        self._others = Others(
+            api, book, self._troubles, shares=shares, reservations=reservations, take_in_again=take_in_again, is_over=is_over
+        )
 
     async def close(self, within_s: float = 5.0) -> None:
         if self._tasks:
@@ -100,8 +95,7 @@ class Pods:
             return self._is_over() or pod.attempt != attempt or pod.state is not PodState.STARTING
 
         if entry.is_claimed:
-            with self._troubles.of(entry, index) as tell:
-                await self._bind_claimed(entry, index, Tries("It cannot be bound", tell))
+            await self._others.bind(entry, index)
             return
         async with entry.turn(index):
             with self._troubles.of(entry, index) as tell:
@@ -193,60 +187,6 @@ class Pods:
                     raise
         return True
 
-    async def _bind_claimed(self, entry: Entry, index: int, tried: Tries) -> None:
-        """The pod is there already; where it goes is noted on it by its binding. One that cannot be bound waits again."""
-        member, pod = entry.members.get(index), entry.pod(index)
-        if member is None or pod.placement is None:
-            return
-
-        def is_over() -> bool:
-            return self._is_over() or entry.members.get(index) is not member or entry.pod(index).state is not PodState.STARTING
-
-        seen = self._book.seen_of(entry, pod)
-        group = seen.claim.group if seen is not None and seen.claim is not None else None
-        notes = {PLACEMENT: manifests.placement_out(pod.placement), **groups.note(group, entry.workload.min_pods)}
-        path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/binding"
-        try:
-            async with entry.turn(index):
-                if self._book.is_reserved(pod.placement) and not self._shares.config_map(entry, pod):
-                    raise NotReservedError(UNTELLABLE)
-                reserved = await self.reservations.hold(pod.placement, is_over)
-                if reserved is None:
-                    return
-                if (told := self._shares.told(entry, pod, reserved)) is not None:
-                    notes |= manifests.reserved_note(told)
-                    owner = {"apiVersion": "v1", "kind": "Pod", "name": member.name, "uid": member.uid}
-                    await tried.until_it_works(lambda: self.reservations.tell(entry, told, owner), gives_up=is_over)
-                await self._making.ready(entry, pod, tried, is_over)
-                body = {
-                    "apiVersion": "v1",
-                    "kind": "Binding",
-                    "metadata": {"name": member.name, "uid": member.uid, "annotations": notes},
-                    "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
-                }
-                await tried.until_it_works(partial(self._in_turn, self._api.create, path, body), gives_up=is_over)
-        except NotToBeHadError:
-            if not is_over():
-                self._take_in_again(entry, index)
-        except (GivenUpError, NotReservedError) as error:
-            await self._waits_again(entry, index, str(error), is_over)
-        except ApiError as error:
-            if error.status not in (404, 409):
-                await self._waits_again(entry, index, f"It could not be bound: {error.message}", is_over)
-
-    async def _in_turn(self, ask: Callable[[str, Json], Awaitable[Any]], path: str, body: Json) -> Any:
-        """One try. Who waits for the next one holds up nobody."""
-        async with self._api.turns.take(Rank.POD):
-            return await ask(path, body)
-
-    async def _waits_again(self, entry: Entry, index: int, sentence: str, is_over: Callable[[], bool]) -> None:
-        """After a pause: nothing counts its failures, and it would be tried again at once."""
-        await asyncio.sleep(CLAIMED_PAUSE_S)
-        if not is_over():
-            waits = Pod(index, entry.pod(index).request)
-            self._book.put(entry, transitions.with_pod(entry.workload, waits, time.time()))
-            self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
-
     def _failed(self, entry: Entry, index: int, attempt: int, sentence: str) -> None:
         pod, now = entry.pod(index), time.time()
         if pod.attempt != attempt or pod.state is not PodState.STARTING:
@@ -317,7 +257,7 @@ class Pods:
     async def _take_down(self, entry: Entry, index: int, attempt: int, grace_s: float) -> None:
         """First why, then the end: a pod that is found gone was stopped by us."""
         if entry.is_claimed:
-            await self._evict(entry, index, grace_s)
+            await self._others.evict(entry, index, _seconds(grace_s))
             return
         await self._saving.until_written(entry)
 
@@ -327,7 +267,7 @@ class Pods:
             return self._is_over() or not is_known or pod.attempt != attempt or pod.state is not PodState.RELEASING
 
         name = pod_name(entry.workload, entry.uid, entry.pod(index))
-        was_there = await self._until_taken(
+        was_there = await self._troubles.until_taken(
             entry,
             index,
             partial(self._delete, entry.namespace, name, _seconds(grace_s)),
@@ -337,50 +277,6 @@ class Pods:
         )
         if was_there is False and not is_over():
             self.gone(entry, entry.pod(index))
-
-    async def _until_taken(
-        self, entry: Entry, index: int, ask: Callable[[], Awaitable[Any]], *, what: str, otherwise: str, is_over: Callable[[], bool]
-    ) -> Any:
-        """What was asked for, however long it is refused: a rule may be lifted, a right granted. None if it is not wanted any more."""
-        with self._troubles.of(entry, index) as tell:
-            tried = Tries(what, tell, ends=False)
-            while not is_over():
-                try:
-                    async with entry.turn(index):
-                        return await tried.until_it_works(ask, gives_up=is_over)
-                except ApiError as error:
-                    log.error("pod.not_taken_down workload=%s pod=%d error=%s", entry.workload.id, index, error)
-                    tell(tries.refused(what, error, otherwise))
-                await asyncio.sleep(tries.REFUSED_PAUSE_S)
-        return None
-
-    async def _evict(self, entry: Entry, index: int, grace_s: float) -> None:
-        """With grace; a PodDisruptionBudget may make us wait (429), as for everybody."""
-        member = entry.members.get(index)
-        if member is None:
-            return
-
-        def is_over() -> bool:
-            return self._is_over() or entry.members.get(index) is not member
-
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": member.name, "namespace": entry.namespace},
-            "deleteOptions": {"gracePeriodSeconds": _seconds(grace_s), "preconditions": {"uid": member.uid}},
-        }
-        path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/eviction"
-
-        async def evict() -> None:
-            try:
-                await self._api.create(path, body)
-            except ApiError as error:
-                if error.status not in (404, 409):
-                    raise
-
-        what = "It cannot be evicted, so its place stays taken"
-        by_hand = f"deletes it: kubectl delete pod {member.name} -n {entry.namespace}"
-        await self._until_taken(entry, index, evict, what=what, otherwise=by_hand, is_over=is_over)
 
     def gone(self, entry: Entry, pod: Pod) -> None:
         now = time.time()

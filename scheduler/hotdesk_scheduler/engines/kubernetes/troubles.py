@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from hotdesk_scheduler.engines.base import Change
+from hotdesk_scheduler.engines.kubernetes import tries
+from hotdesk_scheduler.engines.kubernetes.api import ApiError
 from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
+from hotdesk_scheduler.engines.kubernetes.tries import Tries
+
+log = logging.getLogger(__name__)
 
 Tell = Callable[[str], None]
 
@@ -33,6 +41,22 @@ class Troubles:
         if said and entry.errors.get(index) == said:
             del entry.errors[index]
             self._renew(entry, Change("updated", entry.workload.id, index))
+
+    async def until_taken(
+        self, entry: Entry, index: int, ask: Callable[[], Awaitable[Any]], *, what: str, otherwise: str, is_over: Callable[[], bool]
+    ) -> Any:
+        """What was asked for, however long it is refused: a rule may be lifted, a right granted. None if it is not wanted any more."""
+        with self.of(entry, index) as tell:
+            tried = Tries(what, tell, ends=False)
+            while not is_over():
+                try:
+                    async with entry.turn(index):
+                        return await tried.until_it_works(ask, gives_up=is_over)
+                except ApiError as error:
+                    log.error("pod.not_taken_down workload=%s pod=%d error=%s", entry.workload.id, index, error)
+                    tell(tries.refused(what, error, otherwise))
+                await asyncio.sleep(tries.REFUSED_PAUSE_S)
+        return None
 
     def _put(self, entry: Entry, index: int, sentence: str) -> None:
         """Pods of a gang fare alike: what was said of one is no event any more."""
