@@ -1,13 +1,11 @@
-"""Values by which what runs is found again: a change is refused while something does. The real helm on a real API server."""
+"""A value by which what runs is found again: a change is refused while something does. The real helm on a real API server."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 from cluster.running import Cluster
 from helm_chart import CHART, LEAST, ChartError, Json, helm, why_no_helm
-from hotdesk_scheduler.engines.kubernetes import crds, reservation
+from hotdesk_scheduler.engines.kubernetes import crds
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION
 
 pytestmark = pytest.mark.skipif(why_no_helm() is not None, reason=str(why_no_helm()))
@@ -35,12 +33,11 @@ class Release:
 
 
 @pytest.fixture
-def release(cluster: Cluster, namespace: str) -> Iterator[Release]:
+def release(cluster: Cluster, namespace: str) -> Release:
     for file in crds.FILES:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(file))
     cluster.kubectl("wait", "--for=condition=Established", "crd/projects.hotdesk.io")
-    yield Release(cluster, namespace)
-    cluster.end_test(f"{namespace}-reservations")
+    return Release(cluster, namespace)
 
 
 def test_prefix_stays_while_there_are_projects_in_namespaces_of_it(release: Release) -> None:
@@ -55,19 +52,3 @@ def test_prefix_stays_while_there_are_projects_in_namespaces_of_it(release: Rele
         "b-team-a, and would be lost sight of. Leave it as it was, or delete the projects first."
     ) in str(refused.value)
     release.upgrade(projectPrefix="b-", replicas=3)
-
-
-def test_namespace_of_reservations_stays_while_gpus_are_shared(release: Release) -> None:
-    space = f"{release.namespace}-reservations"
-    release.add_project("team-a")
-    release.upgrade(reservations={"namespace": f"{release.namespace}-other"})
-    release.upgrade()
-    release.cluster.add_namespace(space)
-    release.cluster.apply(reservation.pod_object("n1", "g0", namespace=space, image="sh"), namespace=space)
-    release.upgrade(reservations={"namespace": space})
-    with pytest.raises(ChartError) as refused:
-        release.upgrade(reservations={"namespace": "elsewhere"})
-    assert (
-        f"reservations.namespace cannot change from {space} to elsewhere while GPUs are shared: who runs on one would lose it. Leave it as "
-        f"it was, or suspend what shares a GPU first; then kubectl get pods -n {space} shows none."
-    ) in str(refused.value)
