@@ -111,6 +111,31 @@ def test_values_that_cannot_work_are_refused_with_the_reason(values: Json, says:
         render(values)
 
 
+@pytest.mark.parametrize("case", ["least", "hub", "placed"])
+def test_settings_that_the_chart_sets_itself_are_refused_with_what_to_do_instead(case: str) -> None:
+    """Twice in one container, Kubernetes takes the last and the chart goes by its own."""
+    values = {**MATRIX[case], "reservations": {"namespace": "elsewhere"}, "settings": {}}
+    made = {name for name in _variables(render(values), "scheduler") if name.startswith("HOTDESK_")}
+    assert made
+    for name in made:
+        with pytest.raises(ChartError, match=rf"settings\.{name} is what this chart sets itself: (set|leave|install) "):
+            render({**values, "settings": {name: "x"}})
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("HOTDESK_NAMESPACE_PREFIX", "settings.HOTDESK_NAMESPACE_PREFIX is what this chart sets itself: set projectPrefix."),
+        ("HOTDESK_TOKENS", "settings.HOTDESK_TOKENS is what this chart sets itself: set tokens.existingSecret."),
+        ("HOTDESK_STATE", "settings.HOTDESK_STATE is what this chart sets itself: leave it out."),
+    ],
+)
+def test_who_repeats_a_variable_of_the_charts_reads_what_to_do(name: str, says: str) -> None:
+    with pytest.raises(ChartError) as refused:
+        render({**LEAST, "settings": {name: "x"}})
+    assert says in str(refused.value)
+
+
 def test_settings_are_those_the_scheduler_knows() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
     known = [variable_of(item.name) for item in fields(Settings)]
