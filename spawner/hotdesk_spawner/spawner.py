@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, ClassVar
+from contextvars import ContextVar
+from typing import Any
 
 from hotdesk_api import calls
 from hotdesk_api.client import AsyncClient
@@ -26,6 +27,9 @@ from hotdesk_spawner.shared import client_for, forget_end, in_background, tell_e
 from hotdesk_spawner.telling import Teller
 
 REPORT_PATIENCE_S = 120.0
+_refused_form: ContextVar[Mapping[str, str] | None] = ContextVar("refused form", default=None)
+"""What somebody sent and is shown again, to be corrected. By request, whose task has a context of its own: who sends it may be an admin
+for another user, and the page may be made by another of that user's spawners."""
 
 
 class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
@@ -34,9 +38,6 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
     scheduler_url = Unicode(help="Where the scheduler answers REST /v1, as the hub reaches it.").tag(config=True)
     scheduler_token = Unicode(help="API token of the hub's service that holds custom:hotdesk:workspaces:host.").tag(config=True)
     workspace_scheduler_url = Unicode(help="Where workspaces reach the scheduler; empty: as the hub does.").tag(config=True)
-
-    _refused_forms: ClassVar[dict[str, dict[str, str]]] = {}
-    """What somebody sent and is shown again, to be corrected. By user: the page may be made by another of the user's spawners."""
 
     own_variables: frozenset[str] = frozenset({"HOME", "USER", "LOGNAME", "SHELL"})  # where the base spawner knows better than the grant
 
@@ -92,7 +93,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
         return {"numbers": form.numbers(project), "starts_now": plan.starts_now, "sentence": form.plan_in_words(plan)}
 
     def _last_choice(self) -> Mapping[str, Any]:
-        if refused := self._refused_forms.pop(self.user.name, None):
+        if refused := _refused_form.get():
             return refused
         saved = getattr(getattr(self, "orm_spawner", None), "user_options", None)
         return saved if isinstance(saved, Mapping) else {}
@@ -103,7 +104,7 @@ class QueuedSpawner(Spawner):  # type: ignore[misc]  # JupyterHub ships no types
             options.read(chosen, projects=self.groups or [str(chosen.get("project", ""))])
         except HotdeskError as error:
             if not (self.user.admin and error.field == "project"):  # an admin may use projects without being in their groups
-                self._refused_forms[self.user.name] = options.typed(fields)
+                _refused_form.set(options.typed(fields))
                 raise refusal(error) from error
         return chosen
 
