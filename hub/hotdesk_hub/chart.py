@@ -44,6 +44,7 @@ def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, s
             add(c[name], setting, value)
     for name, text in sorted(values["extraConfig"].items()):
         run_own_text(text, c, name=f"hub.extraConfig.{name}")
+    _let_in(c)
     _administer(c)
 
 
@@ -81,9 +82,15 @@ def _log_in(c: Any, admins: Sequence[str], environment: Mapping[str, str]) -> No
     """Until an operator chooses another: one password for admins, one for everybody else, made by the chart."""
     c.JupyterHub.authenticator_class = _OURS
     c.Authenticator.admin_users = set(admins)
-    c.SharedPasswordAuthenticator.allow_all = True  # who knows the password; a project's members are another question
     c.SharedPasswordAuthenticator.admin_password = environment.get("HOTDESK_HUB_ADMIN_PASSWORD")
     c.SharedPasswordAuthenticator.user_password = environment.get("HOTDESK_HUB_USER_PASSWORD")
+
+
+def _let_in(c: Any) -> None:
+    """By our own log-in whoever knows the password, unless it was said otherwise; a project's members are another question."""
+    said = [*c.Authenticator, *c.SharedPasswordAuthenticator]
+    if c.JupyterHub.authenticator_class == _OURS and not any(setting.startswith("allow") for setting in said):
+        c.Authenticator.allow_all = True
 
 
 def _administer(c: Any) -> None:

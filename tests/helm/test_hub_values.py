@@ -111,6 +111,14 @@ def test_first_log_in_is_by_passwords_that_the_chart_makes(tmp_path: Path) -> No
     assert (log_in.admin_password, log_in.user_password) == ("a" * 40, "u" * 40)
 
 
+@pytest.mark.parametrize("section", ["Authenticator", "SharedPasswordAuthenticator"])
+@pytest.mark.parametrize(("said", "let_in"), [({"allow_all": False}, []), ({"allowed_users": ["alice"]}, ["alice"])], ids=str)
+async def test_operator_says_whom_the_first_log_in_lets_in(section: str, said: Json, let_in: list[str], tmp_path: Path) -> None:
+    log_in = SharedPasswordAuthenticator(config=_configured({"hub": {"config": {section: said}}}, tmp_path))
+    tried = {name: await log_in.get_authenticated_user(None, {"username": name, "password": "u" * 40}) for name in ("alice", "bob")}
+    assert [name for name, came in tried.items() if came] == let_in
+
+
 def test_another_log_in_needs_no_passwords_of_ours(tmp_path: Path) -> None:
     tokens = {name: value for name, value in _SECRETS.items() if name.endswith("TOKEN")}
     _hub(_configured({"hub": PAM[0]}, tmp_path, secrets=tokens))
