@@ -49,10 +49,17 @@ def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, s
 
 
 def add(section: Any, setting: str, value: Any) -> None:
-    """Lists and mappings are added to what is there: who names a service does not mean that ours goes. A command is one thing."""
+    """Lists and mappings are added to what is there: who names a service does not mean that ours goes. A command is one thing.
+
+    Of roles and services there is one of each name.
+    """
     there = section.get(setting)
     if setting == "cmd":
         section[setting] = value
+    elif setting == "load_roles":
+        section[setting] = roles.added(there, value)
+    elif setting == "services":
+        section[setting] = on_cluster.with_services(value, there)
     elif isinstance(value, list) and isinstance(there, list | LazyConfigValue):
         there.extend(value)
     elif (isinstance(value, list) and isinstance(there, set)) or (isinstance(value, dict) and isinstance(there, dict | LazyConfigValue)):

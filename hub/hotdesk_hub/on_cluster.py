@@ -42,7 +42,7 @@ def configure(
     c.Spawner.consecutive_failure_limit = 0  # JupyterHub 5 counts refusals as failures; a hub that exits loses everybody's place
     c.JupyterHub.custom_scopes.update(roles.CUSTOM_SCOPES)
     c.JupyterHub.load_roles = roles.added(_items(c, "load_roles"), roles.roles(admins=list(admins)))
-    c.JupyterHub.services = _with_services(
+    c.JupyterHub.services = with_services(
         _items(c, "services"),
         [
             {"name": roles.SERVICE, "url": scheduler_url, "api_token": scheduler_token, "oauth_no_confirm": True, "display": False},
@@ -78,7 +78,8 @@ def _items(c: Any, name: str) -> list[dict[str, Any]]:
     return list(value.get_value([]) if isinstance(value, LazyConfigValue) else value)
 
 
-def _with_services(there: list[dict[str, Any]], ours: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_services(there: list[dict[str, Any]], ours: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One service of each name: one of ours is there with what they say of it."""
     known = {service["name"]: service for service in there}
     kept = [service for service in there if service["name"] not in {own["name"] for own in ours}]
     return [*kept, *({**own, **known.get(own["name"], {})} for own in ours)]

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 from helm_chart import MATRIX, Json, render, why_no_helm
 from hotdesk_api.errors import Invalid
-from hotdesk_hub import chart
+from hotdesk_hub import chart, roles
 from hotdesk_scheduler.settings import Settings
 from hotdesk_spawner.kube import HotdeskKubeSpawner
 from jupyterhub.app import JupyterHub
@@ -178,11 +178,31 @@ def test_operators_settings_are_added_to_ours_or_replace_them(tmp_path: Path) ->
     }
     c = _configured({"hub": {"config": config}}, tmp_path)
     hub, spawner = _hub(c), _spawner(c)
-    assert [service["name"] for service in hub.services] == ["hotdesk", "hotdesk-spawner", "culler"]
+    assert [service["name"] for service in hub.services] == ["culler", "hotdesk", "hotdesk-spawner"]
     assert set(hub.tornado_settings) == {"slow_spawn_timeout", "headers"}
     assert hub.default_url == "/hub/spawn"
     assert [volume["name"] for volume in spawner.volumes] == ["home", "data"]
     assert spawner.start_timeout == 99
+
+
+def test_roles_and_services_called_like_ours_are_there_once_with_what_the_operator_says_of_them(tmp_path: Path) -> None:
+    """JupyterHub does not start with a role twice; of a service it takes the last, and the scheduler's token was lost."""
+    said = {
+        "load_roles": [
+            {"name": "user", "scopes": ["self", "shares!user"]},
+            {"name": "hotdesk-admin", "groups": ["ops"]},
+            {"name": "theirs"},
+        ],
+        "services": [{"name": "hotdesk", "display": True}, {"name": "theirs", "api_token": "x" * 40}],
+    }
+    hub = _hub(_configured({"hub": {"config": {"JupyterHub": said}}}, tmp_path))
+    found = {role["name"]: role for role in hub.load_roles}
+    assert len(found) == len(hub.load_roles) == 5
+    assert {"self", "shares!user", roles.SUBMIT} <= set(found["user"]["scopes"])
+    assert (found["hotdesk-admin"]["groups"], found["hotdesk-admin"]["users"]) == (["ops"], ["admin"])
+    services = {service["name"]: service for service in hub.services}
+    assert len(services) == len(hub.services) == 3
+    assert (services["hotdesk"]["display"], services["hotdesk"]["api_token"]) == (True, "s" * 40)
 
 
 def test_settings_of_a_spawner_hold_as_jupyterhub_writes_them_and_as_kubespawner_does(tmp_path: Path) -> None:
