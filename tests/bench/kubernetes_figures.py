@@ -47,10 +47,12 @@ def kubernetes() -> Iterator[Figure]:
 async def _measure(found: list[Figure]) -> None:
     """Adds to `found` as it goes."""
     async with large(NODES, f"bench-{os.getpid()}") as world:
-        raw = await _raw(world)
+        raw = await _raw(world, "raw")
         found.append(Figure(f"{_all()} pods created on their nodes, all running (the API server alone)", raw.running, "s"))
         found += await _submitted(world, raw)
-        await _held_then_let_go(world, raw, found)
+        again = await _raw(world, "raw-again")  # in turns: the machine may be a slower or a quicker one by now
+        found.append(Figure(f"{_all()} pods created on their nodes once more", again.running, "s"))
+        await _held_then_let_go(world, again, found)
 
 
 def _all() -> int:
@@ -62,14 +64,14 @@ def _id(scheduler: Scheduler) -> int:
     return scheduler.process.pid
 
 
-async def _raw(world: Large) -> Took:
-    world.cluster.add_namespace(world.namespace("raw"))
+async def _raw(world: Large, name: str) -> Took:
+    world.cluster.add_namespace(world.namespace(name))
     cpu = world.cpu_s()
     begun = time.perf_counter()
-    async with world.watched(world.pods_path("raw"), "status.phase=Running") as running:
-        await world.create_pods("raw", _all())
+    async with world.watched(world.pods_path(name), "status.phase=Running") as running:
+        await world.create_pods(name, _all())
         took = Took(await running.until(came=_all()) - begun, world.cpu_s() - cpu)
-    await world.delete_pods("raw")
+    await world.delete_pods(name)
     return took
 
 
