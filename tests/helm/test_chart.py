@@ -398,7 +398,24 @@ def test_names_are_short_enough_for_services_however_long_the_releases_is(releas
 def test_place_of_a_workspace_is_kept_longer_than_its_start_may_take() -> None:
     given = _variables(render({"workspaces": {"startTimeoutS": 900}}), "scheduler")
     assert given["HOTDESK_GRANT_S"]["value"] == "960"
-    own = render({"settings": {"HOTDESK_GRANT_S": "1200"}})
+    own = render({"settings": {"HOTDESK_GRANT_S": "1200"}, "hub": {"config": {"KubeSpawner": {"start_timeout": 900}}}})
     (only_one,) = (one for one in _template(own, "scheduler")["spec"]["containers"][0]["env"] if one["name"] == "HOTDESK_GRANT_S")
     assert only_one["value"] == "1200"
     assert "HOTDESK_GRANT_S" not in _variables(render(LEAST), "scheduler")
+
+
+_LONG: Json = {"start_timeout": 900}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"hub": {"config": {"Spawner": _LONG}}},
+        {"hub": {"config": {"KubeSpawner": _LONG, "HotdeskKubeSpawner": {"start_timeout": 60}}}},
+        {"workspaces": {"profiles": [{"display_name": "Small"}, {"display_name": "Large", "kubespawner_override": _LONG}]}},
+        {"workspaces": {"profiles": [{"profile_options": {"image": {"choices": {"large": {"kubespawner_override": _LONG}}}}}]}},
+    ],
+    ids=["Spawner", "KubeSpawner", "profile", "choice"],
+)
+def test_place_of_a_workspace_is_kept_longer_than_its_start_may_take_wherever_that_is_said(values: Json) -> None:
+    assert _variables(render(values), "scheduler")["HOTDESK_GRANT_S"]["value"] == "960"
