@@ -44,6 +44,7 @@ def configure(c: Any, *, values_file: Path = VALUES, environment: Mapping[str, s
             add(c[name], setting, value)
     for name, text in sorted(values["extraConfig"].items()):
         run_own_text(text, c, name=f"hub.extraConfig.{name}")
+    del c["Spawner"]  # traitlets goes through both names, and what was appended to a list would be there twice
     _let_in(c)
     _administer(c)
 

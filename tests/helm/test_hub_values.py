@@ -231,6 +231,15 @@ def test_python_of_the_operator_runs_last_in_the_order_of_its_names(tmp_path: Pa
         _configured({"hub": {"extraConfig": {"a": "nonsense"}}}, tmp_path)
 
 
+@pytest.mark.parametrize("section", ["KubeSpawner", "Spawner", "HotdeskKubeSpawner"])
+def test_what_the_operator_appends_to_a_list_is_there_once(section: str, tmp_path: Path) -> None:
+    """The API server refuses a pod with two containers of one name."""
+    texts = {"a": f"c.{section}.init_containers.append({{'name': 'hello', 'image': 'x'}})", "b": f"c.{section}.env_keep.append('TZ')"}
+    spawner = _spawner(_configured({"hub": {"extraConfig": texts}}, tmp_path))
+    assert [container["name"] for container in spawner.init_containers] == ["hello"]
+    assert spawner.env_keep.count("TZ") == 1
+
+
 def test_members_and_database_are_those_of_the_values(tmp_path: Path) -> None:
     c = _configured({"hub": {"members": {"team-a": ["alice"]}}}, tmp_path)
     assert _hub(c).load_groups == {"team-a": {"users": ["alice"]}}
