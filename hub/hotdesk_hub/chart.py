@@ -102,12 +102,20 @@ def _let_in(c: Any) -> None:
 
 
 def _administer(c: Any) -> None:
-    """Who was named, wherever; otherwise our own log-in has ADMIN. In another one, whoever calls himself that is not ours."""
-    admins = set(c.Authenticator.admin_users) or ({ADMIN} if c.JupyterHub.authenticator_class == _OURS else set())
-    c.Authenticator.admin_users = admins
+    """Who was named, for any log-in or this one; otherwise our own has ADMIN. In another one, whoever calls himself that is not ours."""
+    is_ours = c.JupyterHub.authenticator_class == _OURS
+    log_ins = [c[name] for name in c if name.endswith("Authenticator") and (is_ours or name != "SharedPasswordAuthenticator")]
+    named = [section for section in log_ins if "admin_users" in section]
+    admins = set().union(*(_people(section.admin_users) for section in named)) or ({ADMIN} if is_ours else set())
+    for section in named:
+        section.admin_users = admins  # in each: that of a class wins over Authenticator's
     for role in c.JupyterHub.load_roles:
         if role["name"] == roles.ADMINS:
             role["users"] = sorted({*role.get("users", ()), *admins})
+
+
+def _people(named: Any) -> set[str]:
+    return set(named.get_value(set()) if isinstance(named, LazyConfigValue) else named)
 
 
 def _workspaces(c: Any, values: Values) -> None:

@@ -356,6 +356,7 @@ def _notes(values: Json) -> str:
         ({}, "Log in as admin,"),
         ({"admins": ["carla"]}, "Log in as carla,"),
         ({"config": {"Authenticator": {"admin_users": ["root"]}}}, "Log in as root,"),
+        ({"config": {"SharedPasswordAuthenticator": {"admin_users": ["root"]}}}, "Log in as root,"),
         ({"extraConfig": {"own": "pass"}}, "Log in (unless hub.extraConfig has another log-in, or other admins) as admin,"),
         ({"config": {"JupyterHub": {"authenticator_class": "pam"}}}, "Log in as `pam` has it"),
     ],

@@ -15,6 +15,7 @@ from hotdesk_hub import chart, roles
 from hotdesk_scheduler.settings import Settings
 from hotdesk_spawner.kube import HotdeskKubeSpawner
 from jupyterhub.app import JupyterHub
+from jupyterhub.auth import PAMAuthenticator
 from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
 from traitlets.config import Config, Configurable
 
@@ -139,8 +140,6 @@ PAM: list[Json] = [
 @pytest.mark.parametrize("hub", PAM, ids=["setting", "python"])
 def test_another_log_in_makes_nobody_an_admin_and_lets_nobody_in_by_itself(hub: Json, tmp_path: Path) -> None:
     """Whoever calls himself admin there is not ours."""
-    from jupyterhub.auth import PAMAuthenticator
-
     c = _configured({"hub": hub}, tmp_path)
     log_in = PAMAuthenticator(config=c)
     assert (_hub(c).authenticator_class, log_in.admin_users, log_in.allow_all) == (PAMAuthenticator, set(), False)
@@ -159,12 +158,24 @@ def test_admin_of_the_first_log_in_manages_projects(tmp_path: Path) -> None:
         {"config": {"Authenticator": {"admin_users": ["dora"]}}},
         {"extraConfig": {"own": "c.Authenticator.admin_users.add('dora')"}},
         {"extraConfig": {"own": "c.Authenticator.admin_users = ['carla', 'dora']"}},
+        {"config": {"SharedPasswordAuthenticator": {"admin_users": ["dora"]}}},
+        {"extraConfig": {"own": "c.SharedPasswordAuthenticator.admin_users.add('dora')"}},
     ],
-    ids=["setting", "added", "replaced"],
+    ids=["setting", "added", "replaced", "of the log-in itself", "added to the log-in itself"],
 )
 def test_admins_named_in_the_hubs_own_settings_manage_projects_too(named: Json, tmp_path: Path) -> None:
     c = _configured({"hub": {"admins": ["carla"], **named}}, tmp_path)
-    assert (sorted(c.Authenticator.admin_users), _managers(c)) == (["carla", "dora"], ["carla", "dora"])
+    assert (sorted(SharedPasswordAuthenticator(config=c).admin_users), _managers(c)) == (["carla", "dora"], ["carla", "dora"])
+
+
+def test_admins_of_another_log_in_are_those_named_for_it_and_for_all(tmp_path: Path) -> None:
+    config = {
+        "JupyterHub": {"authenticator_class": "pam"},
+        "LocalAuthenticator": {"admin_users": ["dora"]},
+        "SharedPasswordAuthenticator": {"admin_users": ["erin"]},
+    }
+    c = _configured({"hub": {"admins": ["carla"], "config": config}}, tmp_path)
+    assert (sorted(PAMAuthenticator(config=c).admin_users), _managers(c)) == (["carla", "dora"], ["carla", "dora"])
 
 
 def test_home_of_who_is_deleted_is_left_to_the_project_whatever_the_hub_may(tmp_path: Path) -> None:
