@@ -251,6 +251,12 @@ def test_what_the_operator_appends_to_a_list_is_there_once(section: str, tmp_pat
     assert spawner.env_keep.count("TZ") == 1
 
 
+@pytest.mark.parametrize("section", ["Auth0OAuthenticator", "My_Authenticator"])
+def test_any_class_has_settings(section: str, tmp_path: Path) -> None:
+    c = _configured({"hub": {"config": {section: {"client_id": "hotdesk"}}}}, tmp_path)
+    assert c[section].client_id == "hotdesk"
+
+
 def test_members_and_database_are_those_of_the_values(tmp_path: Path) -> None:
     c = _configured({"hub": {"members": {"team-a": ["alice"]}}}, tmp_path)
     assert _hub(c).load_groups == {"team-a": {"users": ["alice"]}}
