@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from aiohttp import ClientTimeout
 from hotdesk_spawner.shared import why_stopped
 from traitlets.config.loader import LazyConfigValue
 
 from hotdesk_hub import handlers, roles
 from hotdesk_hub.config import AT_ONCE_S, PAGES, POLL_INTERVAL_S
 
+_ANSWER_WITHIN = ClientTimeout(total=20, sock_connect=5, sock_read=10)
 INIT_SPAWNERS_S = 1  # a pod that is still coming must not hold up the hub's start
 
 
@@ -40,6 +42,7 @@ def configure(
     c.KubeSpawner.poll_interval = POLL_INTERVAL_S
     c.Spawner.server_token_scopes = roles.NOTEBOOK_SCOPES
     c.Spawner.consecutive_failure_limit = 0  # JupyterHub 5 counts refusals as failures; a hub that exits loses everybody's place
+    _trust_no_old_connection(c)
     c.JupyterHub.custom_scopes.update(roles.CUSTOM_SCOPES)
     c.JupyterHub.load_roles = roles.added(_items(c, "load_roles"), roles.roles(admins=list(admins)))
     c.JupyterHub.services = with_services(
@@ -61,6 +64,12 @@ def configure(
     c.JupyterHub.extra_handlers.extend(handlers.HANDLERS)
     if namespace and "hub_connect_url" in c.JupyterHub:
         c.JupyterHub.hub_connect_url = known_everywhere(c.JupyterHub.hub_connect_url, namespace)
+
+
+def _trust_no_old_connection(c: Any) -> None:
+    """A pod that goes may take its end of a connection with it without a word: JupyterHub 6 would ask there for 300 s, nobody logs in."""
+    c.JupyterHubHTTPClient.session_options = {"timeout": _ANSWER_WITHIN}
+    c.JupyterHubHTTPClient.connector_options = {"force_close": True}
 
 
 def known_everywhere(url: str, namespace: str) -> str:
