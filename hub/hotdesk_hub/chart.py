@@ -20,6 +20,7 @@ from hotdesk_hub.config import ADMIN, QUIET_LAB, run_own_text
 VALUES = Path("/etc/hotdesk/values.json")
 HUB_PORT = 8081
 _LOOK_AT_PROXY_S = 15  # how long workspaces may be out of reach after another proxy has come; JupyterHub's own is 300
+_ANSWERS_WITHIN_S = 60  # from when its pod runs; JupyterHub's own 30 is short for a server that starts from a slow disk
 _OURS = "shared-password"
 Values = Mapping[str, Any]
 
@@ -129,7 +130,8 @@ def _workspaces(c: Any, values: Values) -> None:
     spawner.node_selector = values["nodeSelector"]
     spawner.tolerations = values["tolerations"]
     spawner.profile_list = values["profiles"]
-    spawner.start_timeout = spawner.http_timeout = values["startTimeoutS"]
+    spawner.start_timeout = values["startTimeoutS"]
+    spawner.http_timeout = _ANSWERS_WITHIN_S
     spawner.uid = spawner.gid = spawner.fs_gid = values["user"]
     spawner.pod_security_context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     spawner.container_security_context = {"capabilities": {"drop": ["ALL"]}}

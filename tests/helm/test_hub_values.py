@@ -88,6 +88,14 @@ def test_hub_starts_workspaces_from_the_values(tmp_path: Path) -> None:
     assert (spawner.uid, spawner.fs_gid, spawner.default_url) == (1000, 1000, "/lab")
 
 
+def test_server_whose_pod_runs_is_not_waited_for_as_long_as_an_image_that_is_pulled(tmp_path: Path) -> None:
+    """After a restart the hub asks every server whether it answers, and stops none before that is settled."""
+    spawner = _spawner(_configured({"workspaces": {"startTimeoutS": 900}}, tmp_path))
+    assert (spawner.start_timeout, spawner.http_timeout) == (900, 60)
+    settings = {"hub": {"config": {"KubeSpawner": {"http_timeout": 120}}}}
+    assert _spawner(_configured(settings, tmp_path)).http_timeout == 120
+
+
 def _graces(values: Json, folder: Path) -> int:
     grace_s: int = _spawner(_configured(values, folder)).delete_grace_period
     return grace_s
