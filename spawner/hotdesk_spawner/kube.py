@@ -59,6 +59,7 @@ class HotdeskKubeSpawner(_QueuedKubeSpawner):  # type: ignore[misc]  # made when
 
     user_options: dict[str, Any]
     namespace: str
+    _spawn_future: asyncio.Future[None] | None
 
     grace_s = Integer(30, min=0, help="Seconds between SIGTERM and SIGKILL of a server that is stopped; as the scheduler's.").tag(
         config=True
@@ -135,6 +136,7 @@ class HotdeskKubeSpawner(_QueuedKubeSpawner):  # type: ignore[misc]  # made when
         grant, marks = self._granted()
         self._move_to(marks.namespace)
         self._pod_uid = None
+        self._is_found_again = False
         self.save_state()
         await self._show_claim_its_node(grant.node)
         url = await super().start()
@@ -197,36 +199,65 @@ class HotdeskKubeSpawner(_QueuedKubeSpawner):  # type: ignore[misc]  # made when
     def get_state(self) -> dict[str, Any]:
         state: dict[str, Any] = super().get_state()
         if self._place is not None:
-            state["hotdesk"]["running"] = self._place.running
+            state["hotdesk"] |= {"running": self._place.running, "stopping": self._asked_to_stop}
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
         super().load_state(state)
-        self._is_found_again = self._place is not None and not self._place.running
+        self._is_found_again = self._place is not None
+        self._asked_to_stop = bool(state.get("hotdesk", {}).get("stopping"))
+
+    async def stop(self, now: bool = False) -> None:
+        self._asked_to_stop = True
+        if not now:  # KubeSpawner's own, of what has ended or is in the way
+            self.save_state()
+        await super().stop(now)
 
     async def poll(self) -> int | None:
-        if self._is_found_again:
-            await self._until_it_runs_or_not()
+        is_first_look = self._is_found_again and not self._stop_pending
+        if is_first_look:
+            await (self._stop_at_last() if self._asked_to_stop else self._until_it_has_come_or_gone())
         asked_to_stop = self._asked_to_stop
         status: int | None = await super().poll()
         if status is not None and not self._stop_pending:
             self._asked_to_stop = asked_to_stop  # KubeSpawner clears an ended pod away by `stop`
-        if status is None and self._is_found_again and self._place is not None:
-            self._is_found_again = False
-            in_background(self._tell_found(self._place))
+        if status is None and is_first_look and self._place is not None:
+            self._is_found_again = self._waiting = False
+            if not self._place.running:
+                in_background(self._tell_found(self._place))
         return status
 
-    async def _until_it_runs_or_not(self) -> None:
-        """Its address is not known before: JupyterHub would ask a made-up one, and then delete the pod."""
+    async def _stop_at_last(self) -> None:
+        """The hub before was asked to, and killed. JupyterHub would ask first whether its server answers."""
+        self._check_pending, self._stop_pending = False, True
+        await self.stop()
+
+    async def _until_it_has_come_or_gone(self) -> None:
+        """Its address is not known before, or nobody answers there: JupyterHub would ask it, and delete the pod in the end."""
+        interrupted = self._spawn_future = asyncio.get_running_loop().create_future()  # JupyterHub cancels it to stop the workspace
+        interrupted.add_done_callback(self._let_go)
         await self._start_watching_pods()
-        for _ in range(int(self.start_timeout / LOOK_EVERY_S)):
-            pod = self._pod_there()
-            if pod is None or self.is_pod_running(pod) or "deletionTimestamp" in pod["metadata"]:
-                return
-            if pod["status"]["phase"] in ("Succeeded", "Failed"):
-                return
+        looks = int(self.start_timeout / LOOK_EVERY_S)
+        while self._stop_pending or (looks > 0 and (self.server is not None if interrupted.cancelled() else self._is_on_its_way())):
+            looks -= 1
             await asyncio.sleep(LOOK_EVERY_S)
-        await self.stop(now=True)
+        self._spawn_future = None
+        if self._is_coming():
+            await self.stop(now=True)
+
+    def _let_go(self, _: asyncio.Future[None]) -> None:
+        """JupyterHub stops it a second later, if nothing is pending then. Until then it is not ready."""
+        self._check_pending, self._waiting, self._spawn_future = False, True, None
+
+    def _is_on_its_way(self) -> bool:
+        pod = self._pod_there()
+        return self._is_coming() or (pod is not None and "deletionTimestamp" in pod["metadata"])
+
+    def _is_coming(self) -> bool:
+        pod = self._pod_there()
+        if pod is None or self._place is None or self._place.running or "deletionTimestamp" in pod["metadata"]:
+            return False
+        return not self.is_pod_running(pod) and pod["status"]["phase"] not in ("Succeeded", "Failed")
 
     async def _tell_found(self, place: Place) -> None:
         try:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 from cluster.running import Cluster
 from hotdesk_spawner.kube import HotdeskKubeSpawner
 from hotdesk_spawner.manifest import MOST_CRASHES
-from kube_hub import Hub, hub_on
+from kube_hub import Hub, hub_on, pretended_notebook
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 POLL_EVERY_S = 1  # hub_config.py
@@ -131,6 +133,77 @@ def test_a_pod_that_never_came_while_the_hub_was_away_gives_its_share_back(hub: 
     hub.start()
     hub.until(lambda: not hub.server("erin"), "the hub seeing that it is gone")
     hub.until(lambda: not hub.workload("erin"), "its share's return")
+
+
+def test_a_workspace_that_was_coming_when_the_hub_was_killed_can_be_stopped_and_opened_again(hub: Hub) -> None:
+    hub.open("dave", wait=False, project="team-a", gpu="1", profile="slow")
+    hub.until(lambda: hub.pod("dave"), "the pod")
+    hub.kill()
+    hub.start()
+    assert hub.api.delete("/users/dave/server").status_code in {202, 204}
+    hub.until(lambda: not hub.server("dave"), "its end")
+    assert not hub.pod("dave")
+    hub.until(lambda: not hub.workload("dave"), "its share's return")
+    hub.open("dave", project="team-a", gpu="1")
+    hub.close("dave")
+
+
+@contextlib.contextmanager
+def servers_that_can_end(hub: Hub) -> Iterator[Callable[[], None]]:
+    """Those of this test; call what it gives, and nobody answers at their addresses."""
+    answering = hub.notebook
+    with contextlib.ExitStack() as own:
+        hub.kill()
+        hub.notebook = own.enter_context(pretended_notebook())
+        hub.start()
+        yield own.close
+    hub.kill()
+    hub.notebook = answering
+    hub.start()
+
+
+def end_slowly(hub: Hub, user: str) -> None:
+    hub.cluster.kubectl("annotate", "pod", f"jupyter-{user}", "-n", hub.space(), "test.hotdesk.io/stops-in=10m")
+
+
+def end_now(hub: Hub, user: str) -> None:
+    hub.cluster.kubectl("delete", "pod", f"jupyter-{user}", "-n", hub.space(), "--force", "--grace-period=0")
+
+
+def ask_to_stop(hub: Hub, user: str) -> None:
+    with contextlib.suppress(httpx.HTTPError):  # the hub is killed before it answers
+        hub.api.delete(f"/users/{user}/server")
+
+
+def test_a_workspace_that_its_user_was_stopping_when_the_hub_was_killed_ends_as_stopped(hub: Hub) -> None:
+    with servers_that_can_end(hub) as end_servers, ThreadPoolExecutor() as beside:
+        hub.open("erin", project="team-a", gpu="1")
+        end_slowly(hub, "erin")
+        beside.submit(ask_to_stop, hub, "erin")
+        hub.until(lambda: "deletionTimestamp" in hub.pod("erin")["metadata"], "the pod being told")
+        hub.kill()
+        end_servers()
+        hub.start()
+        assert hub.server("erin")["pending"] == "stop"
+        end_now(hub, "erin")
+        hub.until(lambda: not hub.server("erin"), "its end")
+        hub.until(lambda: not hub.workload("erin"), "its share's return, and no failure")
+
+
+def test_a_pod_that_is_ending_when_the_hub_comes_is_not_asked_whether_it_answers(hub: Hub) -> None:
+    with servers_that_can_end(hub) as end_servers:
+        hub.open("frank", project="team-a", gpu="1")
+        end_slowly(hub, "frank")
+        hub.until(lambda: hub.workload("frank")["status"] == "Running", "the scheduler knowing it")
+        hub.kill()
+        hub.cluster.kubectl("delete", "pod", "jupyter-frank", "-n", hub.space(), "--wait=false")
+        end_servers()
+        hub.start()
+        assert hub.server("frank")["pending"] == "check"
+        end_now(hub, "frank")
+        hub.until(lambda: not hub.server("frank"), "its end")
+        assert "frank's server never showed up" not in hub.log
+        hub.until(lambda: not hub.workload("frank").get("gpu_millis_allocated"), "its share's return")
 
 
 def test_each_projects_namespace_has_its_own_claim_and_keeps_it(hub: Hub) -> None:
