@@ -27,10 +27,11 @@ def _cache() -> Path:
 
 
 def _requirements() -> list[str]:
-    """What the project needs, without the project: it is read from the checkout by PYTHONPATH."""
+    """What the project needs without itself (it is read from the checkout), and of a cluster only what the hub's modules import."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["notebook"], *extras["workspace"], *extras["scheduler"], *extras["hub"]]
+    wanted += [item for item in extras["kubespawner"] if item.startswith("aiohttp")]
     tools = [item for item in extras["dev"] if item.split(">")[0] in TEST_TOOLS]
     return [*(item for item in [*wanted, *tools] if not item.startswith("hotdesk")), *PINS]
 
