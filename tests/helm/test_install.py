@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 from cluster.node_image import node_image_of
 from cluster.python_image import REPOSITORY, image_of
@@ -241,7 +242,7 @@ def _upgrade(release: Release) -> None:
     password = release.password("user-password")
 
     def is_ready() -> bool:
-        with contextlib.suppress(AssertionError):  # a new proxy knows no way until the hub has looked after it
+        with contextlib.suppress(AssertionError, httpx.TransportError):  # a new proxy knows no way until the hub has looked after it
             again = Person(release.address("hotdesk-proxy"), "demo", password)
             try:
                 return again.is_ready()
@@ -262,9 +263,12 @@ def _lose_the_leader(release: Release) -> None:
 def _lose_the_proxy(release: Release) -> None:
     lost = release.pods(release.namespace, _PROXY)[0]["metadata"]
     release.cluster.kubectl("delete", "pod", lost["name"], "-n", release.namespace, "--force", "--grace-period=0")
-    release.until(
-        "there is another proxy", lambda: any(pod["metadata"]["uid"] != lost["uid"] for pod in release.pods(release.namespace, _PROXY))
-    )
+    release.until("another proxy answers", lambda: any(_is_ready(pod, not_=lost["uid"]) for pod in release.pods(release.namespace, _PROXY)))
+
+
+def _is_ready(pod: Json, *, not_: str) -> bool:
+    conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", ())}
+    return pod["metadata"]["uid"] != not_ and conditions.get("Ready") == "True"
 
 
 def _connected_again(release: Release, demo: Person, kernel: Kernel) -> Kernel:
