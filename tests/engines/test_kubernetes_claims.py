@@ -171,7 +171,7 @@ def test_the_same_share_of_several_gpus_is_asked_for_by_their_number() -> None:
     assert claim(annotations={"gpu-fraction": "0.5", claims.DEVICES: "2"}).request.gpu == GpuRequest(millis=500, devices=2)
     assert claim(annotations={"gpu-memory": "2000", claims.DEVICES: "3"}).request.gpu == GpuRequest(memory_mib=2000, devices=3)
     assert claim(annotations={claims.DEVICES: "many"}).problem == "", "it says nothing without a share"
-    for number in ("", "0", "-1", "1.5", "many", "9" * 5000, "\u0663"):
+    for number in ("", "0", "-1", "1.5", "many", "9" * 5000, "00000010000000", "1001", "\u0663"):
         found = claim(annotations={"gpu-fraction": "0.5", claims.DEVICES: number})
         assert (found.request.gpu, "is no number of GPUs" in found.problem) == (GpuRequest(), True)
 

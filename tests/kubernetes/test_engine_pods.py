@@ -88,6 +88,18 @@ async def test_a_pod_deleted_by_somebody_else_is_lost_and_its_place_is_free_only
     await kube.run(workload_id)
 
 
+async def test_a_pod_that_is_gone_says_no_more_that_its_gpu_is_broken(kube: Kube) -> None:
+    workload_id = await kube.submit("job", gpu=GpuRequest(whole=1))
+    await kube.run(workload_id, placement=Placement("dgx1-1", whole=1))
+    unhealthy = [{"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-1", "health": "Unhealthy"}]}]
+    await kube.set_status(workload_id, phase="Running", state={"running": {}}, allocated=unhealthy)
+    await eventually(lambda: "reported broken" in kube.engine.details(workload_id, 0).error, "its saying so")
+    await kube.api.delete(kube.pod_path(workload_id), {"gracePeriodSeconds": 0})
+    await eventually(lambda: kube.pod(workload_id).state in (PodState.LOST, PodState.STOPPED), "its end")
+    assert kube.engine.details(workload_id, 0).error == ""
+    await kube.status("job", lambda status: "reported broken" not in str(status))
+
+
 async def test_pods_of_a_node_that_stays_away_are_lost_with_it(kube: Kube) -> None:
     name = await kube.add_node(f"{kube.namespace}-n", owner=kube.namespace)
     workload_id = await kube.submit("job")

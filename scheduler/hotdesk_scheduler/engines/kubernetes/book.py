@@ -73,6 +73,12 @@ class Entry:
         """What is done about one pod is done one thing after the other."""
         return self.turns.setdefault(index, asyncio.Lock())
 
+    def forget_broken(self, index: int) -> None:
+        """It has no GPU any more."""
+        sentence = self.broken.pop(index, None)
+        if sentence is not None and self.errors.get(index) == sentence:
+            del self.errors[index]
+
     def worth_writing(self) -> object:
         return self.workload, self.hold, tuple(sorted(self.errors.items()))
 
@@ -174,6 +180,8 @@ class Book:
         entry.workload = workload
 
     def _note(self, entry: Entry, old: Pod | None, new: Pod | None) -> None:
+        if new is None or new.state not in HOLDING:
+            entry.forget_broken((old or new).index)  # type: ignore[union-attr]  # one of them is there
         if _counted_of(old) != _counted_of(new):
             self._stale_nodes.update(pod.placement.node for pod in (old, new) if pod and pod.placement)
         before, after = _shares_of(old), _shares_of(new)

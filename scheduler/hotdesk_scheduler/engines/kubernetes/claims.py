@@ -63,7 +63,7 @@ _CLASSES = {
     "very-high": (150, False, Kind.TRAIN),
 }
 """Run:ai's and KAI's priority classes: priority, preemptible, kind."""
-_MOST = 1000
+_MOST, _DIGITS = 1000, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _gpu(notes: Json, whole: int) -> tuple[GpuRequest, str]:
         return GpuRequest(whole=whole), ""
     asked = next((name for name in ("gpu-fraction", "gpu-memory") if name in notes), "")
     text, devices = str(notes.get(asked, "")), str(notes.get(DEVICES, "1"))
-    if asked and not (devices.isascii() and devices.isdecimal() and 0 < int(devices[:9]) <= _MOST):
+    if asked and not (devices.isascii() and devices.isdecimal() and len(devices) <= _DIGITS and 0 < int(devices) <= _MOST):
         return GpuRequest(), f"{devices[:40]!r} is no number of GPUs: {DEVICES} says of how many the pod has its share."
     try:
         if asked == "gpu-fraction":

@@ -301,7 +301,6 @@ class KubernetesEngine:
         if held:
             self._book.grant(entry, index, placement.node, held)
         entry.errors.pop(index, None)
-        entry.broken.pop(index, None)
         entry.hold = None
         workload, begun = replace(entry.workload, lost_node=False), transitions.started(pod, placement, now)
         if workload.kind is Kind.WORKSPACE and self._book.is_reserved(placement):

@@ -43,12 +43,9 @@ class Health:
         sentence, before = self._sentence(entry, index, own), entry.broken.get(index, "")
         if sentence == before and (not sentence or index in entry.errors):
             return
-        if before and entry.errors.get(index) == before:
-            del entry.errors[index]
+        entry.forget_broken(index)
         if sentence:
             entry.errors[index] = entry.broken[index] = sentence
-        else:
-            entry.broken.pop(index, None)
         self._book.put(entry, replace(entry.workload))  # for whoever looks at it only when it is another one
         self._saving.soon(entry)
         self._book.changed(Change("failed_verb" if sentence else "updated", entry.workload.id, index, sentence))
