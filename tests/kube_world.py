@@ -149,7 +149,9 @@ class Kube(World):
         await self.until_pod(workload_id, index)
         await self.set_status(workload_id, index, phase="Failed" if code else "Succeeded", state={"terminated": {"exitCode": code}})
 
-    async def set_status(self, workload_id: str, index: int = 0, *, phase: str, state: Json | None = None, allocated: list[Json] | None = None, **status: Any) -> None:
+    async def set_status(
+        self, workload_id: str, index: int = 0, *, phase: str, state: Json | None = None, allocated: list[Json] | None = None, **status: Any
+    ) -> None:
         """The pod's status, as its kubelet would write it. `allocated`: how the devices of its container are."""
         one = {"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": state}
         containers = [{**one, "allocatedResourcesStatus": allocated or []}] if state else []

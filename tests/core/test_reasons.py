@@ -9,7 +9,21 @@ from dataclasses import replace
 import pytest
 from builders import START, World, node, q
 from hotdesk_scheduler.core import lifecycle
-from hotdesk_scheduler.core.model import HOLDING, Kind, Node, NodeRule, Phase, PodState, Policy, Quota, Resources, Taint, Volume, Workload
+from hotdesk_scheduler.core.model import (
+    HOLDING,
+    Kind,
+    Node,
+    NodeRule,
+    Phase,
+    PodState,
+    Policy,
+    Quota,
+    Resources,
+    Scarce,
+    Taint,
+    Volume,
+    Workload,
+)
 from hotdesk_scheduler.core.plan import Finish, Stop
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
@@ -484,6 +498,37 @@ def nodes_that_reach_its_volume_are_not_those_it_may_use() -> Reason:
     world = World(*with_names("n1", "n2"), node("n3", 2, labels={"disk": "ssd"}), a=2)
     reach = Volume("home-ada", (on("n1").terms[0], on("n2").terms[0]))
     return held(world, world.asks("a", 1, node_terms=((NodeRule("disk", "In", ("ssd",)),),), volumes=(reach,)))
+
+
+@golden(
+    ReasonCode.NODES_EXCLUDED,
+    "No node may take it: 2 of 2 nodes do not have 1 rdma/hca free. It gets 1 rdma/hca when pods that hold it end; none is stopped for "
+    "that. As it is submitted, it can only wait for a node that it may use.",
+)
+def something_not_counted_is_in_use_everywhere() -> Reason:
+    world = World(*with_names("n1", "n2"), a=2)
+    return held(world, world.asks("a", 1, scarce=(Scarce("1 rdma/hca", ("n1", "n2")),)))
+
+
+@golden(
+    ReasonCode.NODES_EXCLUDED,
+    "No node may take it: 2 of 2 nodes do not have 5Ti of ephemeral-storage free. There is not enough even when nothing runs: ask for less "
+    "than 5Ti of ephemeral-storage, or an admin adds a node that has it. As it is submitted, it can only wait for a node that it may use.",
+)
+def there_is_not_so_much_of_something_not_counted() -> Reason:
+    world = World(*with_names("n1", "n2"), a=2)
+    return held(world, world.asks("a", 1, scarce=(Scarce("5Ti of ephemeral-storage", ("n1", "n2"), could=False),)))
+
+
+@golden(
+    ReasonCode.NO_FREE_BLOCK,
+    "It asks for 1 GPU, and none is free. The GPUs it could get are held by b (2 GPUs), and stopping what may be stopped for it would not "
+    "make room. Only n2 has host port 8080/TCP free for it. It starts when b1 of b ends.",
+)
+def the_node_where_something_not_counted_is_free_is_full() -> Reason:
+    world = World(*with_names("n1", "n2"), a=2, b=2)
+    world.runs("b", 2, fixed=True, on="n2")
+    return held(world, world.asks("a", 1, fixed=True, scarce=(Scarce("host port 8080/TCP", ("n1",)),)))
 
 
 @golden(ReasonCode.WAITING_FOR_RELEASE, "Its own pods are still shutting down; it is queued again when they are gone.")

@@ -119,8 +119,8 @@ async def test_a_node_that_is_soon_back_loses_nothing(kube: Kube) -> None:
     await kube.run(workload_id)
     intake = kube.engine._intake
     there = kube.engine._book.nodes["dgx1-1"]
-    intake._node(("", "dgx1-1"), replace(there, ready=False), there)
-    intake._node(("", "dgx1-1"), there, replace(there, ready=False))
+    intake._node(("", "dgx1-1"), (replace(there, ready=False), {}), None)
+    intake._node(("", "dgx1-1"), (there, {}), None)
     await asyncio.sleep(2 * kube.config.node_patience_s)
     assert kube.pod(workload_id).state is PodState.RUNNING
 

@@ -211,6 +211,11 @@ async def test_what_a_hand_writes_about_its_place_keeps_no_scheduler_from_starti
         ({}, {"hotdesk.io/pod-group": "g"}, "Nothing says how many pods of group g start together"),
         ({}, {"hotdesk.io/pod-group": "g", "hotdesk.io/pod-group-size": "four"}, "'four' is no size of a pod group"),
         ({}, {"kai.scheduler/preemptibility": "semi-preemptible"}, "does not know semi-preemptible"),
+        (
+            {"resourceClaims": [{"name": "nic", "resourceClaimName": "not-there"}]},
+            {},
+            "It uses a resource claim (nic), and Hotdesk does not",
+        ),
         ({}, {"gpu-fraction": "lots"}, "'lots' is no share of a GPU"),
         ({}, {"gpu-memory": "1e9999999"}, "'1e9999999' is no share of a GPU"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -258,3 +259,37 @@ def test_a_job_of_others_starts_where_its_volume_lies_and_says_that_it_waits_for
         assert pod()["spec"]["nodeName"] == home
     finally:
         cluster.kubectl("delete", "persistentvolume", namespace, "--ignore-not-found", "--wait=false")
+
+
+def test_a_pod_that_no_node_can_keep_says_what_to_do_and_those_for_one_port_run_on_a_node_each(
+    start: Start, cluster: Cluster, namespace: str
+) -> None:
+    one = start("first", "team-a=32")
+    until(lambda: is_ready(one), "ready")
+    space, nodes = f"{namespace}-team-a", cluster.get("nodes", "-l", f"{ENDS_WITH_TEST}={namespace}")["items"]
+
+    def put(name: str, container: dict[str, Any]) -> None:
+        spec = {"schedulerName": "hotdesk", "nodeSelector": {"hotdesk.io/pool": namespace}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": space},
+            "spec": {**spec, "containers": [container]},
+        }
+        cluster.kubectl("apply", "-f", "-", given=json.dumps(body))
+
+    def said(name: str) -> str:
+        found = cluster.get("pod", name, "-n", space)["status"].get("conditions", [])
+        return next((str(each["message"]) for each in found if each["type"] == "PodScheduled" and each.get("message")), "")
+
+    put("disk", {"name": "c", "image": "x", "resources": {"requests": {"ephemeral-storage": "5Ti"}}})
+    put("rdma", {"name": "c", "image": "x", "resources": {"limits": {"test.hotdesk.io/none": "1"}}})
+    for index in range(len(nodes) + 1):
+        put(f"port{index}", {"name": "c", "image": "x", "ports": [{"containerPort": 8080, "hostPort": 8080}]})
+    until(lambda: "ask for less than 5Ti of ephemeral-storage, or an admin adds a node" in said("disk"), "the disk being told of")
+    until(lambda: "ask for less than 1 test.hotdesk.io/none, or an admin adds a node" in said("rdma"), "the device being told of")
+    until(lambda: any("host port 8080/TCP when pods that hold it end" in said(f"port{i}") for i in range(len(nodes) + 1)), "the last one")
+    pods = cluster.get("pods", "-n", space)["items"]
+    placed = [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
+    assert sorted(placed) == sorted(node["metadata"]["name"] for node in nodes)
+    assert all(pod["metadata"]["name"].startswith("port") for pod in pods if pod["spec"].get("nodeName"))

@@ -242,7 +242,7 @@ def test_a_damaged_line_is_named_and_later_segments_are_still_read(tmp_path: Pat
 def test_a_record_of_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "000001.jsonl"
     file.write_text('{"hotdesk_decisions": 99, "hotdesk": "7.0", "first_cycle": 1}\n')
-    with pytest.raises(Invalid, match=r"format 99.*reads format 3.*7\.0"):
+    with pytest.raises(Invalid, match=r"format 99.*reads format 4.*7\.0"):
         read_back(tmp_path)
     file.write_text("something else\n")
     with pytest.raises(Invalid, match="not a record"):

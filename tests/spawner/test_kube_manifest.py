@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hotdesk_api.errors import Invalid
 from hotdesk_api.models import Grant, NodeRuleSpec, PodGrant, TolerationSpec, WorkloadSpec
-from hotdesk_scheduler.engines.kubernetes import nodes, observe
+from hotdesk_scheduler.engines.kubernetes import extras, nodes, observe
 from hotdesk_spawner import QueuedSpawner, manifest, options
 from hotdesk_spawner.kube import HotdeskKubeSpawner
 from kubespawner import KubeSpawner
@@ -55,7 +55,7 @@ def test_the_kube_class_queues_before_it_starts_and_is_known_to_jupyterhub_by_na
 
 def test_labels_of_types_and_pools_are_those_the_scheduler_reads() -> None:
     assert (manifest.TYPE_LABELS, manifest.POOL_LABELS) == (nodes.TYPE_LABELS, nodes.POOL_LABELS)
-    assert (manifest.GPU, manifest.SCHEDULER) == (observe.GPU, observe.SCHEDULER)
+    assert (manifest.GPU, manifest.SCHEDULER) == (extras.GPU, observe.SCHEDULER)
 
 
 def test_what_the_wish_leaves_open_is_as_kubespawner_is_configured() -> None:

@@ -37,7 +37,7 @@ class Eligibility:
 
     def __call__(self, workload: Workload) -> Eligible:
         several = len(workload.pods) > 1
-        wishes = (workload.node_type, workload.node_pools, workload.tolerations, workload.node_terms, workload.volumes)
+        wishes = (workload.node_type, workload.node_pools, workload.tolerations, workload.node_terms, workload.volumes, workload.scarce)
         key = (*wishes, several, self.bound_by(workload))
         found = self._found.get(key)
         if found is None:
@@ -51,12 +51,14 @@ class Eligibility:
     def _find(self, workload: Workload, project: Project | None) -> Eligible:
         types = wanted_types(workload, project)
         pools = workload.node_pools or (project.node_pools if project else ())
+        lacking = {name for one in workload.scarce for name in one.lacking}
         nodes = self._nodes
         usable = [
             node.ready
             and may_use(node, types=types, pools=pools, tolerations=workload.tolerations)
             and (not workload.node_terms or is_wished(node, workload.node_terms))
             and all(is_wished(node, volume.terms) for volume in workload.volumes)
+            and node.name not in lacking
             for node in nodes
         ]
         stages: list[Eligible] = []

@@ -170,11 +170,13 @@ _OF_ITS_NODES = frozenset(
 
 
 def reason_for(cluster: Cluster, request: Request) -> Reason:
-    """The main reason a request does not start, as the ledger stands after the cycle; and where its volumes keep it."""
+    """The main reason a request does not start, as the ledger stands after the cycle; and where else it is kept by what it uses."""
     found = _main_reason(cluster, request)
-    if request.workload.volumes and found.code in _OF_ITS_NODES:
-        where = unsuitable.where_volumes_lie(request.workload.volumes, [spot.node for spot in cluster.ledger.spots])
-        return replace(found, sentence=f"{found.sentence} {where}")
+    if (request.workload.volumes or request.workload.scarce) and found.code in _OF_ITS_NODES:
+        nodes = [spot.node for spot in cluster.ledger.spots]
+        lie = unsuitable.where_volumes_lie(request.workload.volumes, nodes)
+        free = unsuitable.where_it_is_free(request.workload.scarce, nodes)
+        return replace(found, sentence=" ".join(filter(None, (found.sentence, lie, free))))
     return found
 
 

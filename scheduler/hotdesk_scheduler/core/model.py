@@ -152,6 +152,18 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
+class Scarce:
+    """Something else that its pods ask for, which is not counted here (`1 rdma/hca`), and the nodes that have too little of it free now.
+
+    `could`: there is enough of it where nothing holds it.
+    """
+
+    what: str
+    lacking: tuple[str, ...]
+    could: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Anything submitted. `id` is new for each creation and stable over preemption; names are unique inside a project.
 
@@ -185,6 +197,7 @@ class Workload:
     node_terms: tuple[tuple[NodeRule, ...], ...] = ()
     """Of the nodes it may use one of these holds whole; none means any."""
     volumes: tuple[Volume, ...] = ()
+    scarce: tuple[Scarce, ...] = ()
     idle_s: float | None = None
     short_of_gang_since: float | None = None
     lost_node: bool = False

@@ -318,7 +318,7 @@ class Requests:
         amounts = (gpu.whole, gpu.millis, gpu.memory_mib, gpu.devices, first.cpu_millis, first.memory_mib)
         more = tuple(_amounts(pod.request) for pod in pods[1:]) if len(pods) > 1 else len(workload.pods) > 1
         nodes = (workload.node_type, workload.node_pools, workload.tolerations, workload.node_terms, workload.volumes)
-        wishes = (nodes, workload.preemptible, surplus)
+        wishes = (nodes, workload.scarce, workload.preemptible, surplus)
         bound = self.ledger.eligible_of.bound_by(workload)
         form_key = (amounts, more, wishes, bound)
         form = self._forms.get(form_key)

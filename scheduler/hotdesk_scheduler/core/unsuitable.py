@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hotdesk_scheduler.core.advice import join
 from hotdesk_scheduler.core.eligible import is_wished, may_use, wanted_types
-from hotdesk_scheduler.core.model import WHOLE_GPU, Node, NodeRule, PodRequest, Volume
+from hotdesk_scheduler.core.model import WHOLE_GPU, Node, NodeRule, PodRequest, Scarce, Volume
 from hotdesk_scheduler.core.quantities import CPU, MEMORY, amount_words, gpu_words, millis_on
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode, reason
 from hotdesk_scheduler.core.requests import Request
@@ -54,6 +54,8 @@ def _obstacle(node: Node, request: Request) -> tuple[str, str]:
         what = f"without the labels it asks for ({_rules(workload.node_terms)})"
     elif beyond := [volume.name for volume in workload.volumes if not is_wished(node, volume.terms)]:
         what = f"not where its volume {beyond[0]} lies"
+    elif short := [one.what for one in workload.scarce if node.name in one.lacking]:
+        return f"does not have {short[0]} free", f"do not have {short[0]} free"
     elif not may_use(node, types=(), pools=(), tolerations=workload.tolerations):
         taints = [f"{t.key}={t.value}" if t.value else t.key for t in node.taints if t.effect in ("NoSchedule", "NoExecute")]
         what = f"the taint {_listed(set(taints))}, which it does not tolerate"
@@ -77,6 +79,20 @@ def where_volumes_lie(volumes: Sequence[Volume], nodes: Sequence[Node]) -> str:
                 f"Its volume {volume.name} lies where no node is ({_rules(volume.terms)}): an admin brings that node back, or deletes the "
                 f"claim {volume.name} with all that is on it."
             )
+    return " ".join(said)
+
+
+def where_it_is_free(scarce: Sequence[Scarce], nodes: Sequence[Node]) -> str:
+    """As `where_volumes_lie`, of what is not counted here."""
+    said: list[str] = []
+    for one in scarce:
+        names = [node.name for node in nodes if node.name not in one.lacking]
+        if names:
+            said.append(f"Only {_listed(set(names))} {'has' if len(names) == 1 else 'have'} {one.what} free for it.")
+        elif one.could:
+            said.append(f"It gets {one.what} when pods that hold it end; none is stopped for that.")
+        else:
+            said.append(f"There is not enough even when nothing runs: ask for less than {one.what}, or an admin adds a node that has it.")
     return " ".join(said)
 
 

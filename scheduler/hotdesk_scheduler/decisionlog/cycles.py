@@ -18,7 +18,7 @@ from hotdesk_scheduler.core.line import Told
 from hotdesk_scheduler.core.model import Policy, Snapshot
 from hotdesk_scheduler.core.plan import Decision, Finish, Hold, LifecycleDecision, Move, Nominate, Plan, Remove, Requeue, Start, Stop
 
-FORMAT = 3
+FORMAT = 4
 """In the head of every segment. It goes up whenever an older `replay` would read a newer log wrongly."""
 
 Json = dict[str, Any]

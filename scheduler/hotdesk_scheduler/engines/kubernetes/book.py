@@ -12,11 +12,25 @@ from dataclasses import dataclass, field, replace
 from hotdesk_api.errors import Conflict, NotFound
 from hotdesk_api.models import WorkloadSpec
 
-from hotdesk_scheduler.core.model import HOLDING, Department, Kind, Node, Placement, Pod, Project, Resources, Snapshot, Volume, Workload
+from hotdesk_scheduler.core.model import (
+    HOLDING,
+    Department,
+    Kind,
+    Node,
+    Placement,
+    Pod,
+    PodState,
+    Project,
+    Resources,
+    Snapshot,
+    Volume,
+    Workload,
+)
 from hotdesk_scheduler.core.reasons import Reason
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import devices
 from hotdesk_scheduler.engines.kubernetes.codec import NOTHING
+from hotdesk_scheduler.engines.kubernetes.extras import Amounts, Extras
 from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
 from hotdesk_scheduler.engines.kubernetes.observe import Seen
 from hotdesk_scheduler.engines.kubernetes.statuses import Held
@@ -33,6 +47,7 @@ class Member:
     uid: str
     told: str = ""
     volumes: tuple[Volume, ...] = ()
+    extras: Amounts = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -108,10 +123,12 @@ class Book:
         self.pods: dict[Key, Seen] = {}
         self.reservations: dict[Key, Seen] = {}
         self.sharers: dict[Key, set[tuple[str, int]]] = {}
+        self.extras = Extras()
         self.left: Callable[[Entry, Pod], None] = lambda entry, pod: None
         self._pods_on: dict[str, set[Key]] = {}
         self._kin: dict[tuple[str, str], set[Key]] = {}
         self._members: dict[str, tuple[str, int]] = {}
+        self._asking: set[str] = set()
         self._granted: dict[str, set[tuple[str, int]]] = {}
         self._stale_nodes: set[str] = set()
         self._version = version
@@ -164,12 +181,19 @@ class Book:
     def join(self, entry: Entry, index: int, member: Member) -> None:
         entry.members[index] = member
         self._members[member.uid] = (entry.workload.id, index)
+        if member.extras:
+            self._asking.add(entry.workload.id)
+            self.extras.is_stale = True
         self._recount_where(self.pods.get((entry.namespace, member.name)))
 
     def leave(self, entry: Entry, index: int) -> None:
         member = entry.members.pop(index, None)
         if member is not None:
             self._members.pop(member.uid, None)
+            if member.extras:
+                self.extras.is_stale = True
+                if not any(one.extras for one in entry.members.values()):
+                    self._asking.discard(entry.workload.id)
             self._recount_where(self.pods.get((entry.namespace, member.name)))
 
     def put(self, entry: Entry, workload: Workload) -> None:
@@ -204,6 +228,7 @@ class Book:
                 kin.discard(key)
                 if not kin:
                     del self._kin[mark]
+        self._see_extras(seen, old)
         if old is None or seen is None or _counted(old) != _counted(seen):  # most news of a pod changes no count
             self._recount_where(old)
             self._recount_where(seen)
@@ -218,6 +243,12 @@ class Book:
         for one in (old, seen):
             if one is not None and one.node and one.reservation:
                 self._reserve(one.node, one.reservation.group)
+
+    def _see_extras(self, seen: Seen | None, old: Seen | None) -> None:
+        if old is not None and (seen is None or seen.uid != old.uid):
+            self.extras.give_back(old.uid)
+        if seen is not None:
+            self.extras.see(seen.uid, seen.node, seen.extras, holds=seen.holds)
 
     def _reserve(self, node: str, group: str) -> None:
         """One stands for a shared GPU: where they are made now, if one is there."""
@@ -346,8 +377,20 @@ class Book:
         seen = (one for one in self.pods.values() if one.workload_id == workload_id)
         return next((one.name for one in seen if (one.index, one.attempt) == (pod.index, pod.attempt)), "")
 
+    def _renew_scarce(self) -> bool:
+        """Of workloads that wait: which nodes have too little of what the core does not count; whether that is any news."""
+        self.extras.begin()
+        news = False
+        for entry in [self.entries[workload_id] for workload_id in self._asking]:
+            scarce = self.extras.scarce(entry.workload, {index: one.extras for index, one in entry.members.items()})
+            if scarce != entry.workload.scarce and any(pod.state is PodState.PENDING for pod in entry.workload.pods):
+                self.put(entry, replace(entry.workload, scarce=scarce))
+                news = True
+        return news
+
     def snapshot(self) -> Snapshot:
-        if self._stale_nodes and self.recount():
+        is_news = bool(self._stale_nodes) and self.recount()
+        if (self.extras.is_stale and self._renew_scarce()) or is_news:
             self._version += 1
             self._snapshot = None
         if self._snapshot is None:

@@ -276,7 +276,7 @@ class Claimed:
         pod = claims.pod_of(seen, claim, index, now, self._book.nodes.get(seen.node or ""))
         if (refused := self._refused.pop(seen.uid, None)) is not None:
             refused[1].hold = None  # if that is not written yet, it need not be any more
-        self._book.join(entry, index, Member(seen.name, seen.uid, volumes=claim.volumes))
+        self._book.join(entry, index, Member(seen.name, seen.uid, volumes=claim.volumes, extras=seen.extras))
         self._book.put(entry, _tied(entry, transitions.with_another(entry.workload, pod, now)))
         self._give(entry, pod)
 

@@ -28,6 +28,7 @@ from hotdesk_scheduler.core.model import (
 from hotdesk_scheduler.core.quantities import millis_on
 from hotdesk_scheduler.engines.kubernetes import manifests
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
+from hotdesk_scheduler.engines.kubernetes.extras import GPU
 from hotdesk_scheduler.engines.kubernetes.groups import Group, read_group
 from hotdesk_scheduler.engines.kubernetes.nodes import POOL_LABELS, TYPE_LABELS
 from hotdesk_scheduler.engines.kubernetes.observe import SCHEDULER, Life, Seen, requested
@@ -128,7 +129,7 @@ def read_claim(item: Json) -> Claim | None:
         maker_uid=str(owner.get("uid", "")),
         config_map=_config_map(notes, spec),
         volume_claims=_volume_claims(meta["name"], spec),
-        problem=wrong or wrong_group or _problem(notes),
+        problem=wrong or wrong_group or _problem(notes, spec),
     )
 
 
@@ -187,9 +188,14 @@ def _gpu(notes: Json, whole: int) -> tuple[GpuRequest, str]:
     return GpuRequest(), ""
 
 
-def _problem(notes: Json) -> str:
+def _problem(notes: Json, spec: Json) -> str:
     if notes.get(PREEMPTIBILITY) == "semi-preemptible":
         return f"Hotdesk does not know semi-preemptible; set the label {PREEMPTIBILITY} to preemptible or non-preemptible."
+    if claims := spec.get("resourceClaims"):
+        return (
+            f"It uses a resource claim ({str(claims[0].get('name', ''))[:63]}), and Hotdesk does not allocate devices by claims: let a "
+            f"container ask for {GPU} and leave resourceClaims out, or have the pod placed by the default scheduler."
+        )
     return ""
 
 

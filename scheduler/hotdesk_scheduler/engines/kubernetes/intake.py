@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hotdesk_api.models import WorkloadSpec
@@ -21,6 +21,7 @@ from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
 from hotdesk_scheduler.engines.kubernetes.claimed import Claimed
 from hotdesk_scheduler.engines.kubernetes.claims import read_claim
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
+from hotdesk_scheduler.engines.kubernetes.extras import allocatable
 from hotdesk_scheduler.engines.kubernetes.health import Health
 from hotdesk_scheduler.engines.kubernetes.lost_nodes import LostNodes
 from hotdesk_scheduler.engines.kubernetes.marks import Marks
@@ -83,7 +84,7 @@ class Intake:
         )
         self.claimed = Claimed(api, book, owner_of=self.projects.owner_of, explain=saving.soon, discard=pods.discard)
         self._health = Health(book, saving)
-        self.nodes: Informer[Node] = Informer(api, "/api/v1/nodes", self._read_node, self._node)
+        self.nodes: Informer[tuple[Node, Mapping[str, int]]] = Informer(api, "/api/v1/nodes", self._read_node, self._node)
         self.pods: Informer[Seen] = Informer(api, "/api/v1/pods", self._read_pod, self._pod)
         self.workloads: Informer[Asked] = Informer(api, resources.path("Workload"), self._read_workload, self._workload)
 
@@ -128,21 +129,24 @@ class Intake:
 
     # nodes
 
-    def _read_node(self, item: Json) -> Node | None:
+    def _read_node(self, item: Json) -> tuple[Node, Mapping[str, int]] | None:
+        """With its extras."""
         try:
-            return read_node(item)
+            return read_node(item), allocatable((item.get("status") or {}).get("allocatable") or {})
         except (ValueError, TypeError, KeyError) as error:
             log.error("node.not_readable name=%s error=%s", item["metadata"]["name"], error)
             return self.nodes.items.get(("", item["metadata"]["name"]))
 
-    def _node(self, key: Key, new: Node | None, old: Node | None) -> None:
+    def _node(self, key: Key, new: tuple[Node, Mapping[str, int]] | None, old: object) -> None:
         name = key[1]
-        if new is None:
+        node, extras = new or (None, None)
+        self.book.extras.put_node(name, extras)
+        if node is None:
             self.book.nodes.pop(name, None)
         else:
-            self.book.put_node(new)
+            self.book.put_node(node)
         if not self._is_adopting:
-            self._lost_nodes.look(name, new)
+            self._lost_nodes.look(name, node)
         self.book.changed(Change("node"))
 
     def _look_for_lost_nodes(self) -> None:

@@ -13,7 +13,8 @@ from hotdesk_api.units import WHOLE_GPU, format_gpus
 from hotdesk_scheduler.core.model import Placement, Pod, Share, Workload
 from hotdesk_scheduler.engines.base import Device
 from hotdesk_scheduler.engines.kubernetes.codec import Json, encode, members, time_out
-from hotdesk_scheduler.engines.kubernetes.observe import ATTEMPT_LABEL, GPU, ID_VARIABLE, INDEX_LABEL, PLACEMENT, SCHEDULER, STARTED_AT
+from hotdesk_scheduler.engines.kubernetes.extras import GPU
+from hotdesk_scheduler.engines.kubernetes.observe import ATTEMPT_LABEL, ID_VARIABLE, INDEX_LABEL, PLACEMENT, SCHEDULER, STARTED_AT
 from hotdesk_scheduler.engines.kubernetes.observe import RESERVED as RESERVED_GPUS
 from hotdesk_scheduler.engines.kubernetes.reservation import Told, reserved_out
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION, GROUP, ID_LABEL, MANAGED, PROJECT_LABEL

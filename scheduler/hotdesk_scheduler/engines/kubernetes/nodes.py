@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from hotdesk_scheduler.core.model import Node, Taint
 from hotdesk_scheduler.engines.base import Device
 from hotdesk_scheduler.engines.kubernetes.codec import Json
-from hotdesk_scheduler.engines.kubernetes.observe import GPU
+from hotdesk_scheduler.engines.kubernetes.extras import GPU
 from hotdesk_scheduler.engines.kubernetes.quantity import amount, cpu_millis
 
 TYPE_LABELS = ("hotdesk.io/type", "run.ai/type")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hotdesk_scheduler.core.model import Resources
 from hotdesk_scheduler.core.reasons import Reason, ReasonCode
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
+from hotdesk_scheduler.engines.kubernetes.extras import GPU, Amounts, further
 from hotdesk_scheduler.engines.kubernetes.quantity import amount, cpu_millis, memory_mib
 from hotdesk_scheduler.engines.kubernetes.reservation import Reservation, Reserved, reserved_in
 from hotdesk_scheduler.engines.kubernetes.resources import ID_LABEL
@@ -25,7 +26,6 @@ ATTEMPT_LABEL = "hotdesk.io/attempt"
 PLACEMENT = "hotdesk.io/placement"
 STARTED_AT = "hotdesk.io/started-at"
 RESERVED = "hotdesk.io/reserved-gpus"
-GPU = "nvidia.com/gpu"
 SCHEDULER = "hotdesk"
 OOM = "OOMKilled"
 ID_VARIABLE = "JOB_UUID"
@@ -53,7 +53,7 @@ class Seen:
 
     `why`: what is wrong, or how it ended. `reserved`: the shared GPUs it was told of; `reservation`: the one it stands for itself.
     `broken`: devices of its own that its kubelet calls unhealthy. `variable`: the workload that its environment names, which no hand can
-    change as labels can.
+    change as labels can. `extras`: what it asks for beside what `uses` counts.
     """
 
     name: str
@@ -77,6 +77,7 @@ class Seen:
     reservation: Reservation | None = None
     broken: tuple[str, ...] = ()
     variable: str = ""
+    extras: Amounts = ()
 
     @property
     def holds(self) -> bool:
@@ -110,6 +111,7 @@ def read_pod(item: Json) -> Seen:
         reserved=reserved_in(notes.get(RESERVED)),
         broken=_broken(status),
         variable=_variable(spec),
+        extras=further(spec),
     )
 
 

@@ -13,7 +13,7 @@ from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import groups, manifests
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book, Entry, Member
 from hotdesk_scheduler.engines.kubernetes.claims import UNTELLABLE
 from hotdesk_scheduler.engines.kubernetes.observe import PLACEMENT
 from hotdesk_scheduler.engines.kubernetes.reserving import NotReservedError, Reservations
@@ -24,6 +24,10 @@ from hotdesk_scheduler.engines.kubernetes.turns import Rank
 from hotdesk_scheduler.engines.kubernetes.volumes import Making, NotToBeHadError
 
 PAUSE_S = 10.0
+
+
+class TakenError(Exception):
+    """Another pod was quicker to take something that both ask for and the core does not count."""
 
 
 class Others:
@@ -68,8 +72,8 @@ class Others:
         path = f"/api/v1/namespaces/{entry.namespace}/pods/{member.name}/binding"
         try:
             async with entry.turn(index):
-                if self._book.is_reserved(pod.placement) and not self._shares.config_map(entry, pod):
-                    raise NotReservedError(UNTELLABLE)
+                self._take(member, pod.placement.node)
+                self._check_tellable(entry, pod)
                 reserved = await self._reservations.hold(pod.placement, is_over)
                 if reserved is None:
                     return
@@ -78,6 +82,7 @@ class Others:
                     owner = {"apiVersion": "v1", "kind": "Pod", "name": member.name, "uid": member.uid}
                     await tried.until_it_works(lambda: self._reservations.tell(entry, told, owner), gives_up=is_over)
                 await self._making.ready(entry, pod, tried, is_over)
+                self._take(member, pod.placement.node)  # others may have come there meanwhile
                 body = {
                     "apiVersion": "v1",
                     "kind": "Binding",
@@ -85,7 +90,10 @@ class Others:
                     "target": {"apiVersion": "v1", "kind": "Node", "name": pod.placement.node},
                 }
                 await tried.until_it_works(partial(self._in_turn, self._api.create, path, body), gives_up=is_over)
+        except TakenError as error:
+            self._wait_again(entry, index, str(error), is_over)
         except NotToBeHadError:
+            self._book.extras.give_back(member.uid)
             if not is_over():
                 self._take_in_again(entry, index)
         except (GivenUpError, NotReservedError) as error:
@@ -102,10 +110,24 @@ class Others:
     async def _waits_again(self, entry: Entry, index: int, sentence: str, is_over: Callable[[], bool]) -> None:
         """After a pause: nothing counts its failures, and it would be tried again at once."""
         await asyncio.sleep(PAUSE_S)
-        if not is_over():
-            waits = Pod(index, entry.pod(index).request)
-            self._book.put(entry, transitions.with_pod(entry.workload, waits, time.time()))
-            self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
+        if (member := entry.members.get(index)) is not None and not is_over():
+            self._book.extras.give_back(member.uid)
+        self._wait_again(entry, index, sentence, is_over)
+
+    def _wait_again(self, entry: Entry, index: int, sentence: str, is_over: Callable[[], bool]) -> None:
+        if is_over():
+            return
+        waits = Pod(index, entry.pod(index).request)
+        self._book.put(entry, transitions.with_pod(entry.workload, waits, time.time()))
+        self._book.changed(Change("failed_verb", entry.workload.id, index, sentence))
+
+    def _check_tellable(self, entry: Entry, pod: Pod) -> None:
+        if self._book.is_reserved(pod.placement) and not self._shares.config_map(entry, pod):
+            raise NotReservedError(UNTELLABLE)
+
+    def _take(self, member: Member, node: str) -> None:
+        if short := self._book.extras.take(member.uid, node, member.extras):
+            raise TakenError(f"Another pod was quicker: node {node} does not have {short} free any more. It waits for another place.")
 
     async def evict(self, entry: Entry, index: int, seconds: int) -> None:
         """With grace; a PodDisruptionBudget may make us wait (429), as for everybody."""
