@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy
 from helm_chart import MATRIX, Json, render, why_no_helm
 from hotdesk_api.errors import Invalid
-from hotdesk_hub import chart, roles
+from hotdesk_hub import chart, first_admin, roles
 from hotdesk_scheduler.settings import Settings
 from hotdesk_spawner.kube import HotdeskKubeSpawner
+from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
 from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
@@ -33,10 +34,26 @@ def _configured(values: Json, folder: Path, *, secrets: Mapping[str, str] = _SEC
     file = folder / "values.json"
     file.write_text(secret["stringData"]["values.json"])
     c = Config()
-    text = secret["stringData"]["jupyterhub_config.py"].replace("configure(get_config())", "")
-    exec(text, {})  # what it imports is there
+    imports, calls = secret["stringData"]["jupyterhub_config.py"].split("\n\n")
+    exec(imports, {})  # what it imports is there
+    assert calls.split() == ["configure(get_config())", "take_back(get_config())"]
     chart.configure(c, values_file=file, environment={**secrets, **more})
     return c
+
+
+async def _administrators(values: Json, folder: Path) -> set[str]:
+    """Of a hub that starts with these values, on the database of the one before."""
+    c = _configured(values, folder, HOTDESK_HUB_DATABASE_URL=f"sqlite:///{folder}/hub.sqlite")
+    c.JupyterHub.cookie_secret = b"x" * 32
+    c.ConfigurableHTTPProxy.auth_token = "p" * 40
+    first_admin.take_back(c)
+    hub = _hub(c)
+    nothing = folder / "nothing.py"
+    nothing.touch()
+    await hub.initialize(["-f", str(nothing)])
+    found = {user.name for user in hub.db.query(orm.User) if user.admin or "admin" in {role.name for role in user.roles}}
+    hub.db.close()
+    return found
 
 
 def _hub(c: Any) -> JupyterHub:
@@ -248,6 +265,15 @@ def test_python_of_the_operator_runs_last_in_the_order_of_its_names(tmp_path: Pa
     assert _configured({"hub": {"extraConfig": texts}}, tmp_path).KubeSpawner.image == "own-b"
     with pytest.raises(Invalid, match=r"hub\.extraConfig\.a failed: NameError"):
         _configured({"hub": {"extraConfig": {"a": "nonsense"}}}, tmp_path)
+
+
+async def test_admin_of_the_first_log_in_is_nobody_special_once_another_is_chosen(tmp_path: Path) -> None:
+    """JupyterHub gives the right, and never takes it back."""
+    another = {"config": {"JupyterHub": {"authenticator_class": "dummy"}, "Authenticator": {"allow_all": True}}}
+    assert await _administrators({"hub": {"members": {"team-a": ["admin"]}}}, tmp_path) == {"admin"}
+    assert await _administrators({"hub": {**another, "admins": ["carla"]}}, tmp_path) == {"carla"}
+    assert await _administrators({"hub": another}, tmp_path) == {"carla"}, "who was made one otherwise stays"
+    assert await _administrators({"hub": {**another, "admins": ["admin"]}}, tmp_path) == {"admin", "carla"}
 
 
 @pytest.mark.parametrize("section", ["KubeSpawner", "Spawner", "HotdeskKubeSpawner"])
