@@ -13,7 +13,7 @@ from typing import Any
 from builders import World, at_once, gpu_request, millis, node, q
 from hotdesk_scheduler.core import invariants
 from hotdesk_scheduler.core.decide import cycle
-from hotdesk_scheduler.core.model import Phase, Placement, PodState, Policy, Quota, Share, Snapshot
+from hotdesk_scheduler.core.model import Node, Phase, Placement, PodState, Policy, Quota, Share, Snapshot
 from hotdesk_scheduler.core.plan import Hold, Plan
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -202,6 +202,18 @@ def _loses_a_node(world: World, chance: random.Random) -> None:
 def _changes_a_quota(world: World, chance: random.Random) -> None:
     project = chance.choice(world.snapshot().projects)
     at_once(world.engine.put_project(replace(project, gpu=Quota(chance.choice([0, 1000, 2000, 3000]), project.gpu.limit))))
+
+
+def a_smaller(node: Node, chance: random.Random) -> Node:
+    """The same node with less of anything, or as it is."""
+    return replace(
+        node,
+        gpus=chance.randint(0, node.gpus) if chance.random() < 0.5 else node.gpus,
+        cpu_millis=chance.choice([node.cpu_millis, node.cpu_millis, node.cpu_millis // 2, 300]),
+        memory_mib=chance.choice([node.memory_mib, node.memory_mib, node.memory_mib // 2, 300]),
+        max_pods=chance.choice([None, None, 2, 4]),
+        foreign_pods=chance.choice([0, 0, 1]),
+    )
 
 
 HAPPENINGS: tuple[Callable[[World, random.Random], None], ...] = (_submits, _deletes, _finishes, _loses_a_node, _changes_a_quota)

@@ -20,7 +20,7 @@ from hotdesk_scheduler.core.plan import Hold, Move, Start, Stop
 from hotdesk_scheduler.core.shares import Claim, divide
 from hypothesis import given
 from hypothesis import strategies as st
-from random_worlds import MANY, NAMES, SEEDS, SHARED_GPUS, QuickWorld, a_history, a_state, an_ask, shuffled
+from random_worlds import MANY, NAMES, SEEDS, SHARED_GPUS, QuickWorld, a_history, a_smaller, a_state, an_ask, shuffled
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -95,6 +95,36 @@ def test_nobody_is_put_on_a_shared_gpu_that_is_closed_and_it_comes_to_rest(seed:
     world, chance = a_state(seed), random.Random(seed)
     for one in world.snapshot().nodes:
         world.engine.put_node(replace(one, closed_groups=tuple(sorted(chance.sample(SHARED_GPUS, chance.randint(1, 2))))))
+    world.rest(within=10)
+
+
+class Shrunk(QuickWorld):
+    """Nodes that became smaller under what runs: after every cycle none lacks more than it lacked before."""
+
+    def lacking(self) -> list[tuple[int, ...]]:
+        rooms = [spot.now for spot in Ledger(self.snapshot(), self.policy, self.now).spots]
+        return [tuple(min(0, amount) for amount in (r.free_gpus, r.cpu_millis, r.memory_mib, r.pods)) for r in rooms]
+
+    def cycle(self) -> bool:
+        before = self.lacking()
+        moved = super().cycle()
+        for old, new in zip(before, self.lacking(), strict=True):
+            assert all(b >= a for a, b in zip(old, new, strict=True)), f"lacked {old} and lacks {new} (GPUs, CPU, memory, pods)"
+        return moved
+
+
+@MANY
+@given(seed=SEEDS)
+def test_nodes_that_become_smaller_than_what_runs_there_stop_nobody_else_and_it_comes_to_rest(seed: int) -> None:
+    world, chance = a_history(seed, batches=3, kind=Shrunk), random.Random(seed)
+    for _ in range(chance.randint(1, 3)):
+        for one in world.snapshot().nodes:
+            world.engine.put_node(a_smaller(one, chance))
+        for _ in range(chance.randint(0, 2)):
+            project, gpus, more = an_ask(chance)
+            world.asks(project, chance.choice([gpus, 0]), **more)
+        for _ in range(chance.randint(0, 2)):
+            world.cycle()
     world.rest(within=10)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hotdesk_scheduler.core import limits, placement
 from hotdesk_scheduler.core.ledger import Ledger, Seat
 from hotdesk_scheduler.core.model import WHOLE_GPU, PodState, Workload
@@ -20,7 +22,7 @@ def honour_nominations(ledger: Ledger) -> None:
         by_workload.setdefault(seat.workload.id, []).append(seat)
     for workload_id in sorted(by_workload, key=lambda name: (-ledger.workloads[name].created_at, name)):
         seats = sorted(by_workload[workload_id], key=lambda seat: seat.pod.index)
-        if not all(_still_possible(seat) for seat in seats) or not _still_allowed(ledger, seats[0].workload):
+        if not all(_still_possible(ledger, seat) for seat in seats) or not _still_allowed(ledger, seats[0].workload):
             for seat in seats:
                 ledger.give_up_nomination(seat)
             continue
@@ -34,11 +36,22 @@ def honour_nominations(ledger: Ledger) -> None:
             _start_together(ledger, pending)
 
 
-def _still_possible(seat: Seat) -> bool:
+def _still_possible(ledger: Ledger, seat: Seat) -> bool:
     """No longer so when a node is lost, or when a plan was carried out only in part: kept for it, and its holder never stopped."""
     room = seat.spot.later
     shared = max((room.groups.get(share.group, 0) for share in seat.placement.shares), default=0)
-    return seat.spot.node.ready and min(room.free_gpus, room.cpu_millis, room.memory_mib, room.pods, WHOLE_GPU - shared) >= 0
+    if not seat.spot.node.ready or min(room.cpu_millis, room.memory_mib, room.pods, WHOLE_GPU - shared) < 0:
+        return False
+    return room.free_gpus >= 0 or not _takes_a_gpu(ledger, seat)
+
+
+def _takes_a_gpu(ledger: Ledger, seat: Seat) -> bool:
+    """Whether a device is held for kept places alone, this one among them: one that somebody is on they only join."""
+    kept: Counter[str] = Counter()
+    for other in ledger.nominated.values():
+        if other.spot is seat.spot:
+            kept.update({share.group: share.millis for share in other.placement.shares})
+    return seat.placement.whole > 0 or any(seat.spot.later.groups[s.group] == kept[s.group] for s in seat.placement.shares)
 
 
 def _still_allowed(ledger: Ledger, workload: Workload) -> bool:

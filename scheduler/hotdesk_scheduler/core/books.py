@@ -5,7 +5,7 @@ It is a second bookkeeping beside the ledger's, on purpose: plans are judged by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from hotdesk_scheduler.core import accounts
 from hotdesk_scheduler.core.accounts import Account
@@ -114,8 +114,15 @@ def charge(projects: Mapping[str, Account], holders: Iterable[Holder], sign: int
             projects[workload.project].charge(held(pod.request, placement), not workload.preemptible, sign)
 
 
-def overfull(node: Node, holders: list[Holder]) -> list[str]:
-    """Sentences for each thing of which more is held than the node has."""
+def overfull(node: Node, holders: Collection[Holder], before: Collection[Holder] = ()) -> list[str]:
+    """Sentences for each thing of which more is held than the node has, and than was held `before`: nodes may become smaller."""
+    beyond = _beyond(node, holders)
+    was = _beyond(node, before) if beyond else {}
+    return [sentence for what, (amount, sentence) in beyond.items() if what not in was or amount > was[what][0]]
+
+
+def _beyond(node: Node, holders: Collection[Holder]) -> dict[str, tuple[int, str]]:
+    """Each thing of which more is held than the node has: how much, and a sentence."""
     name = node.name
     whole = cpu = memory = 0
     groups: dict[str, int] = {}
@@ -125,13 +132,18 @@ def overfull(node: Node, holders: list[Holder]) -> list[str]:
         memory += pod.request.memory_mib
         for share in placement.shares:
             groups[share.group] = groups.get(share.group, 0) + share.millis
-    found = [f"shared GPU {group} on {name} holds {used} thousandths" for group, used in groups.items() if used > WHOLE_GPU]
-    if whole + len(groups) > node.gpus:
-        found.append(f"{name} has {node.gpus} GPUs, {whole} are held whole and {len(groups)} shared")
+    found = {
+        f"shared GPU {group}": (used, f"shared GPU {group} on {name} holds {used} thousandths")
+        for group, used in groups.items()
+        if used > WHOLE_GPU
+    }
+    gpus, pods = whole + len(groups), len(holders)
+    if gpus > node.gpus:
+        found["GPUs"] = gpus, f"{name} has {node.gpus} GPUs, {whole} are held whole and {len(groups)} shared"
     if cpu > node.cpu_millis - node.foreign.cpu_millis:
-        found.append(f"{name} has {node.cpu_millis} CPU millis, {cpu} are held")
+        found["CPU"] = cpu, f"{name} has {node.cpu_millis} CPU millis, {cpu} are held"
     if memory > node.memory_mib - node.foreign.memory_mib:
-        found.append(f"{name} has {node.memory_mib} MiB, {memory} are held")
-    if node.max_pods is not None and len(holders) > node.max_pods - node.foreign_pods:
-        found.append(f"{name} takes {node.max_pods} pods, {len(holders)} are there and {node.foreign_pods} of others")
+        found["memory"] = memory, f"{name} has {node.memory_mib} MiB, {memory} are held"
+    if node.max_pods is not None and pods > node.max_pods - node.foreign_pods:
+        found["pods"] = pods, f"{name} takes {node.max_pods} pods, {pods} are there and {node.foreign_pods} of others"
     return found

@@ -34,7 +34,7 @@ def state(snapshot: Snapshot, *, entitlements: bool = True) -> list[str]:
     """
     books = Books()
     books.catch_up(snapshot)
-    found = [problem for node in snapshot.nodes for problem in overfull(node, list(books.now.get(node.name, {}).values()))]
+    found = [problem for node in snapshot.nodes for problem in overfull(node, books.now.get(node.name, {}).values())]
     if entitlements:
         both = {id(account): account for project in books.running.values() for account in project.path}
         for account in both.values():
@@ -98,7 +98,10 @@ class _World:
         return place_later(workload, pod, self.nominations.get(key, pod.nominated))
 
     def nodes(self) -> list[str]:
-        """No device above 1000, none both whole and shared, CPU and memory within the node, on every node the plan touches."""
+        """No device above 1000, none both whole and shared, CPU and memory within the node, on every node the plan touches.
+
+        Where more is held already than the node has, the plan does not make it more.
+        """
         touched = {d.placement.node for d in (*self.starts.values(), *self.stopped.values()) if isinstance(d, Start | Move)}
         touched |= {place.node for place in self.nominations.values() if place}
         starting: dict[str, dict[Key, Holder]] = {name: {} for name in touched}
@@ -116,10 +119,10 @@ class _World:
                 found.append(f"there is no node {name}")
                 continue
             found += [f"pod {key} is put on shared GPU {group} on {name}, which is closed" for key, group in self._joins(node)]
-            now = [*self.books.now.get(name, {}).values(), *starting[name].values()]
-            stays = [holder for key, holder in self.books.later.get(name, {}).items() if key not in self.pods]
-            for when, holders in (("now", now), ("later", [*stays, *coming[name].values()])):
-                found += [f"{problem} ({when})" for problem in overfull(node, holders)]
+            now, later = self.books.now.get(name, {}), self.books.later.get(name, {})
+            stays = [holder for key, holder in later.items() if key not in self.pods]
+            found += [f"{problem} (now)" for problem in overfull(node, [*now.values(), *starting[name].values()], now.values())]
+            found += [f"{problem} (later)" for problem in overfull(node, [*stays, *coming[name].values()], later.values())]
         return found
 
     def _joins(self, node: Node) -> list[tuple[Key, str]]:

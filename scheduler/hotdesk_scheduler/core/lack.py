@@ -248,16 +248,17 @@ def _short_of_cpu(cluster: Cluster, request: Request) -> Reason:
     node = "node with enough free GPUs" if request.ask[GPU] else "node"
     asks = join([amount_words(amount, r) for r, amount, _ in (lacks or amounts)])
     held = cluster.held_by(request, lacks[0][0] if lacks else CPU)
+    full = [min(spot.now.pods, spot.later.pods) <= 0 for spot in spots]
     if len(request.pods) > 1:
         sentence = f"{together(request)}, and {_fit_words(cluster, request)} now: each asks for {asks} beside its GPUs."
     elif lacks:
         most = join([amount_words(free, r) for r, _, free in lacks])
         sentence = f"It asks for {asks}, and no {node} has more than {most} free."
-    elif any(spot.fits_beside_gpu(BOTH, pod) or min(spot.now.pods, spot.later.pods) <= 0 for spot in spots):
+    elif all(full):
         sentence = f"Every {node} runs as many pods as it may."
         held = ""
     else:
-        sentence = f"It asks for {asks}, and no {node} has both free."
+        sentence = f"It asks for {asks}, and no {node} has both free{' and takes one more pod' if any(full) else ''}."
     if held:
         sentence += f" {'Memory' if lacks and lacks[0][0] == MEMORY else 'CPU'} there is held by {held}."
     numbers = {"asked_cpu_millis": pod.cpu_millis, "asked_memory_mib": pod.memory_mib, "free_cpu_millis": cpu, "free_memory_mib": memory}

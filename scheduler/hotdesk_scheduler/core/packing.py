@@ -51,7 +51,7 @@ class Board:
         if min(cpu, memory, pods) < 0:
             return
         if gpu.whole or gpu.is_none:
-            if self.gpus >= gpu.whole:
+            if not gpu.whole or self.gpus >= gpu.whole:
                 yield Board(self.spot, self.gpus - gpu.whole, cpu, memory, pods, self.shared), Placement(name, gpu.whole)
             return
         millis = self.spot.millis_for(request)
@@ -59,7 +59,7 @@ class Board:
         ways = [(group,) for _, group in joinable] + [()] if gpu.devices == 1 else [tuple(group for _, group in joinable[: gpu.devices])]
         for groups in ways if millis <= WHOLE_GPU else ():
             opened = self._new_groups(gpu.devices - len(groups))
-            if len(opened) <= self.gpus:
+            if not opened or len(opened) <= self.gpus:
                 taken = {**dict(self.shared), **dict.fromkeys(opened, 0)}
                 for group in (*groups, *opened):
                     taken[group] += millis
@@ -75,7 +75,7 @@ class Board:
 def pack(pods: Sequence[Pod], spots: Iterable[Spot], rooms: int) -> list[tuple[Pod, Placement]] | None:
     """A place for each of these, given largest first, or None if none is found."""
     boards = [Board.of(spot, rooms) for spot in spots]
-    if sum(pod.request.gpu.whole for pod in pods) > sum(board.gpus for board in boards):
+    if sum(pod.request.gpu.whole for pod in pods) > sum(max(0, board.gpus) for board in boards):
         return None
     looks = 0
 

@@ -213,12 +213,12 @@ def fits_in(room: Room, spot: Spot, request: PodRequest) -> bool:
     if not spot.node.ready or not room.fits_beside_gpu(request):
         return False
     if gpu.whole or gpu.is_none:
-        return room.free_gpus >= gpu.whole
+        return room.has_free(gpu.whole)
     millis = spot.millis_for(request)
     if millis > WHOLE_GPU:
         return False
     joined = sum(used + millis <= WHOLE_GPU for used in room.groups.values())
-    return room.free_gpus >= gpu.devices - min(joined, gpu.devices)
+    return room.has_free(gpu.devices - min(joined, gpu.devices))
 
 
 def _groups_with(spot: Spot, millis: int, rooms: int) -> list[str]:

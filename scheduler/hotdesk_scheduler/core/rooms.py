@@ -61,6 +61,10 @@ class Room:
         """Whether CPU, memory and the pod limit allow it."""
         return self.cpu_millis >= request.cpu_millis and self.memory_mib >= request.memory_mib and self.pods > 0
 
+    def has_free(self, gpus: int) -> bool:
+        """Whether so many devices are free. None always are, though more be held than there are."""
+        return not gpus or self.free_gpus >= gpus
+
     def fits(self, placement: Placement, request: PodRequest) -> bool:
         """Whether exactly this placement is possible here."""
         if not self.fits_beside_gpu(request):
@@ -71,7 +75,7 @@ class Room:
             opened += not used
             if used + share.millis > WHOLE_GPU:
                 return False
-        return self.free_gpus >= placement.whole + opened
+        return self.has_free(placement.whole + opened)
 
 
 class Spot:
@@ -153,7 +157,7 @@ class Spot:
 
 
 class GpuBuckets:
-    """Nodes by how many whole GPUs they have free, each bucket in order of the nodes."""
+    """Nodes by how many whole GPUs they have free, each bucket in order of the nodes. Where more are held than there are, none is free."""
 
     __slots__ = ("buckets",)
 
@@ -161,16 +165,14 @@ class GpuBuckets:
         self.buckets: list[list[int]] = []
 
     def add(self, order: int, free: int) -> None:
-        if free < 0:
-            return
+        free = max(0, free)
         while len(self.buckets) <= free:
             self.buckets.append([])
         insort(self.buckets[free], order)
 
     def move(self, order: int, before: int, after: int) -> None:
-        if before >= 0:
-            bucket = self.buckets[before]
-            del bucket[bisect_left(bucket, order)]
+        bucket = self.buckets[max(0, before)]
+        del bucket[bisect_left(bucket, order)]
         self.add(order, after)
 
     def upwards(self, least: int) -> Iterator[list[int]]:

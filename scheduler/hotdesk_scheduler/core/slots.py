@@ -35,7 +35,9 @@ def slots(room: Room, spot: Spot, request: PodRequest) -> int:
         millis = spot.millis_for(request)
         parts = 0
         if 0 < millis <= WHOLE_GPU:
-            parts = room.free_gpus * (WHOLE_GPU // millis) + sum(max(0, WHOLE_GPU - used) // millis for used in room.groups.values())
+            parts = max(0, room.free_gpus) * (WHOLE_GPU // millis) + sum(
+                max(0, WHOLE_GPU - used) // millis for used in room.groups.values()
+            )
         counts.append(parts // gpu.devices)
     return max(0, min(counts))
 

@@ -11,7 +11,7 @@ from hotdesk_scheduler.core.model import PodRequest
 from hotdesk_scheduler.core.rooms import Index, Spot
 
 Group = tuple[bool, int]
-"""With GPUs at all, and how many are free."""
+"""With GPUs at all, and how many are free (none where more are held than there are)."""
 
 
 class Spare:
@@ -34,7 +34,7 @@ class Spare:
         later = spot.later
         if self._spread:
             return (spot.node.gpus > 0, 0), (-later.cpu_millis, spot.order)
-        return (spot.node.gpus > 0, later.free_gpus), (later.cpu_millis, spot.order)
+        return (spot.node.gpus > 0, max(0, later.free_gpus)), (later.cpu_millis, spot.order)
 
     def find(self, request: PodRequest, stage: Eligible, rooms: int) -> Spot | None:
         """The first node with room for such a pod."""
