@@ -143,6 +143,15 @@ def test_unequal_pods_are_packed_onto_the_others_beside_a_node_that_lacks_gpus()
     assert pack(pods, spots, LATER) is not None
 
 
+@pytest.mark.timeout(20)
+def test_a_pod_that_asks_for_parts_of_more_gpus_than_there_are_is_not_given_a_name_for_each() -> None:
+    world = World(node("n1", 2), a=None)
+    spot = Ledger(world.snapshot(), world.policy, world.now).spots[0]
+    request = PodRequest(gpu_request(0.5, devices=10**12))
+    assert on_spot(spot, request, BOTH) is None
+    assert pack([Pod(0, request)], [spot], BOTH) is None
+
+
 # --- how plans are judged --------------------------------------------------------------------------------------------------------------
 
 

@@ -58,8 +58,9 @@ class Board:
         joinable = sorted(((used, group) for group, used in self.shared if used + millis <= WHOLE_GPU), reverse=True)
         ways = [(group,) for _, group in joinable] + [()] if gpu.devices == 1 else [tuple(group for _, group in joinable[: gpu.devices])]
         for groups in ways if millis <= WHOLE_GPU else ():
-            opened = self._new_groups(gpu.devices - len(groups))
-            if not opened or len(opened) <= self.gpus:
+            more = gpu.devices - len(groups)
+            if not more or more <= self.gpus:
+                opened = self._new_groups(more)
                 taken = {**dict(self.shared), **dict.fromkeys(opened, 0)}
                 for group in (*groups, *opened):
                     taken[group] += millis

@@ -202,6 +202,8 @@ def on_spot(spot: Spot, request: PodRequest, rooms: int) -> Placement | None:
     if millis > WHOLE_GPU:
         return None
     groups = _groups_with(spot, millis, rooms)[: gpu.devices]
+    if len(groups) < gpu.devices and gpu.devices - len(groups) > spot.free_gpus(rooms):
+        return None  # before names are made for what is to be opened
     opened = spot.new_groups(gpu.devices - len(groups)) if len(groups) < gpu.devices else []
     placement = Placement(name, shares=tuple(Share(group, millis) for group in (*groups, *opened)))
     return placement if spot.fits(rooms, placement, request) else None
