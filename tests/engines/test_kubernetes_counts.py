@@ -8,7 +8,8 @@ from random import Random
 import pytest
 from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Node, Placement, Pod, PodRequest, PodState, Resources, Share, Workload
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry, Member
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry, Member
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 from hotdesk_scheduler.engines.kubernetes.reservation import Reservation
 

@@ -9,7 +9,8 @@ import pytest
 from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import Kind, Node, Placement, Pod, PodRequest, PodState, Resources, Scarce, Workload
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry, Member
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry, Member
 from hotdesk_scheduler.engines.kubernetes.extras import Extras, allocatable, further, what_words
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 

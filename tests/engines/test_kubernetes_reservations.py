@@ -13,7 +13,8 @@ import pytest
 from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Node, Placement, Pod, PodRequest, PodState, Project, Resources, Share, Workload
 from hotdesk_scheduler.engines.kubernetes import manifests, nodes, observe, reservation
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry, Member
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry, Member
 from hotdesk_scheduler.engines.kubernetes.health import Health
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 from hotdesk_scheduler.engines.kubernetes.reservation import Reservation, Reserved, Told

@@ -13,7 +13,7 @@ from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Placement, Pod, PodRequest, PodState, Workload
 from hotdesk_scheduler.engines.kubernetes import events, saving, turns
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
-from hotdesk_scheduler.engines.kubernetes.book import Entry
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.events import Events
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.turns import MOST, Rank, Turns

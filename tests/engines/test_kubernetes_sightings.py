@@ -10,7 +10,8 @@ import pytest
 from hotdesk_api.models import WorkloadSpec
 from hotdesk_scheduler.core.model import GpuRequest, Kind, Node, Placement, Pod, PodRequest, PodState, Resources, Share, Workload
 from hotdesk_scheduler.engines.kubernetes import manifests
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 from hotdesk_scheduler.engines.kubernetes.sightings import Sightings
 

@@ -21,8 +21,9 @@ from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import claims, groups, progress
 from hotdesk_scheduler.engines.kubernetes.api import Api
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry, Member
+from hotdesk_scheduler.engines.kubernetes.book import Book
 from hotdesk_scheduler.engines.kubernetes.claims import Claim
+from hotdesk_scheduler.engines.kubernetes.entry import Entry, Member
 from hotdesk_scheduler.engines.kubernetes.groups import Group
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 from hotdesk_scheduler.engines.kubernetes.sizes import Sizes

@@ -15,8 +15,9 @@ from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import objects, resources, volumes
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
 from hotdesk_scheduler.engines.kubernetes.codec import Json
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.intake import Intake
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.turns import Rank

@@ -35,8 +35,9 @@ from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change, Device, ExecSession, Image, PodDetails
 from hotdesk_scheduler.engines.kubernetes import check, inside, manifests, objects, reserving
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
 from hotdesk_scheduler.engines.kubernetes.desired import Desired
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.events import Events
 from hotdesk_scheduler.engines.kubernetes.intake import Intake, Resolve
 from hotdesk_scheduler.engines.kubernetes.lease import Lease, Terms

@@ -13,8 +13,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
-from hotdesk_scheduler.engines.kubernetes.book import Entry
 from hotdesk_scheduler.engines.kubernetes.codec import Json, micro_time
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.resources import API_VERSION
 from hotdesk_scheduler.engines.kubernetes.turns import Rank, now
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from hotdesk_scheduler.core.model import HOLDING, Kind
 from hotdesk_scheduler.engines.base import Change
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.observe import Seen
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 

@@ -17,10 +17,11 @@ from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import acceptance, check, resources
 from hotdesk_scheduler.engines.kubernetes.acceptance import Acceptance
 from hotdesk_scheduler.engines.kubernetes.api import Api
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
 from hotdesk_scheduler.engines.kubernetes.claimed import Claimed
 from hotdesk_scheduler.engines.kubernetes.claims import read_claim
 from hotdesk_scheduler.engines.kubernetes.codec import Json, time_in
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.extras import allocatable
 from hotdesk_scheduler.engines.kubernetes.health import Health
 from hotdesk_scheduler.engines.kubernetes.lost_nodes import LostNodes

@@ -13,8 +13,8 @@ from functools import partial
 
 from hotdesk_scheduler.engines.kubernetes import objects, resources
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, until_it_works
-from hotdesk_scheduler.engines.kubernetes.book import Entry
 from hotdesk_scheduler.engines.kubernetes.codec import Json
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.resources import Asked
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import groups, manifests
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry, Member
+from hotdesk_scheduler.engines.kubernetes.book import Book
 from hotdesk_scheduler.engines.kubernetes.claims import UNTELLABLE
+from hotdesk_scheduler.engines.kubernetes.entry import Entry, Member
 from hotdesk_scheduler.engines.kubernetes.observe import PLACEMENT
 from hotdesk_scheduler.engines.kubernetes.reserving import NotReservedError, Reservations
 from hotdesk_scheduler.engines.kubernetes.shares import Shares

@@ -20,7 +20,8 @@ from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import manifests, progress, reservation, tries
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
 from hotdesk_scheduler.engines.kubernetes.observe import Seen, read_pod
 from hotdesk_scheduler.engines.kubernetes.others import Others

@@ -15,7 +15,8 @@ from typing import Any
 from hotdesk_scheduler.core.model import HOLDING, Kind, Placement, Pod, PodState
 from hotdesk_scheduler.engines.kubernetes import manifests, objects, reservation, tries
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json, until_it_works
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.observe import RESERVED, Life, Seen
 from hotdesk_scheduler.engines.kubernetes.reservation import Key, Reservation, Reserved, Told
 from hotdesk_scheduler.engines.kubernetes.resources import MANAGED

@@ -16,8 +16,8 @@ from hotdesk_api.errors import Unavailable
 from hotdesk_scheduler.core.model import PodState
 from hotdesk_scheduler.engines.kubernetes import resources, statuses, turns
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError, Json
-from hotdesk_scheduler.engines.kubernetes.book import Entry, Member
 from hotdesk_scheduler.engines.kubernetes.codec import fingerprint
+from hotdesk_scheduler.engines.kubernetes.entry import Entry, Member
 from hotdesk_scheduler.engines.kubernetes.tries import REFUSED_PAUSE_S
 from hotdesk_scheduler.engines.kubernetes.turns import MOST, Rank
 from hotdesk_scheduler.engines.kubernetes.watch import Key

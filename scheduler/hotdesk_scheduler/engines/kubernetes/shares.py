@@ -12,7 +12,8 @@ from hotdesk_api.errors import Conflict
 from hotdesk_scheduler.core.model import HOLDING, Kind, Placement, Pod, PodState, Workload
 from hotdesk_scheduler.engines.base import Device, PodDetails
 from hotdesk_scheduler.engines.kubernetes import manifests, nodes, reservation
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.reservation import Reserved, Told
 from hotdesk_scheduler.engines.kubernetes.statuses import Held
 

@@ -19,7 +19,8 @@ from hotdesk_scheduler.core.model import HOLDING, Kind, Phase, Placement, Pod, P
 from hotdesk_scheduler.engines import transitions
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import manifests, progress
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.observe import Life, Seen
 from hotdesk_scheduler.engines.kubernetes.pods import LATE_GRACE_S, Pods
 from hotdesk_scheduler.engines.kubernetes.saving import Saving

@@ -12,7 +12,8 @@ from typing import Any
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import tries
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.saving import Saving
 from hotdesk_scheduler.engines.kubernetes.tries import Tries
 

@@ -17,9 +17,10 @@ from hotdesk_scheduler.core.eligible import is_wished
 from hotdesk_scheduler.core.model import NodeRule, Pod, Volume
 from hotdesk_scheduler.engines.kubernetes import tries
 from hotdesk_scheduler.engines.kubernetes.api import Api, ApiError
-from hotdesk_scheduler.engines.kubernetes.book import Book, Entry
+from hotdesk_scheduler.engines.kubernetes.book import Book
 from hotdesk_scheduler.engines.kubernetes.claims import terms_in
 from hotdesk_scheduler.engines.kubernetes.codec import Json
+from hotdesk_scheduler.engines.kubernetes.entry import Entry
 from hotdesk_scheduler.engines.kubernetes.tries import GivenUpError, Tries
 from hotdesk_scheduler.engines.kubernetes.turns import Rank, now
 from hotdesk_scheduler.engines.kubernetes.watch import Key
