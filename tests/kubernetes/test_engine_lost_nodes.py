@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cluster.running import Cluster
 from engine_world import eventually
-from hotdesk_scheduler.core.model import GpuRequest, Kind, Placement, PodState
+from hotdesk_scheduler.core import invariants
+from hotdesk_scheduler.core.decide import decide
+from hotdesk_scheduler.core.line import told_of
+from hotdesk_scheduler.core.model import GpuRequest, Kind, Placement, PodState, Policy
+from hotdesk_scheduler.core.plan import Start
 from hotdesk_scheduler.core.reasons import ReasonCode
 from hotdesk_scheduler.engines.kubernetes.api import ApiError
 from kube_world import Json, Kube, kube_world, node_object
@@ -138,4 +143,12 @@ async def test_a_node_whose_gpus_become_fewer_than_are_held_stops_nothing_and_gi
     workload_id = await run(kube, node, "job")
     await kube.api.merge(f"/api/v1/nodes/{node}/status", {"status": {"allocatable": {"nvidia.com/gpu": "7"}}})
     await eventually(lambda: kube.engine._book.nodes[node].gpus == 7, "the engine knowing it")
+    waits, no_gpu = await kube.submit("waits", gpu=GpuRequest(whole=1)), await kube.submit("no-gpu")
+    await eventually(lambda: len(kube.engine.snapshot().workloads) == 3, "all three being known")
+    snapshot = kube.engine.snapshot()
+    snapshot = replace(snapshot, nodes=tuple(one for one in snapshot.nodes if one.name == node))
+    plan = decide(snapshot, Policy(), time.time())
+    assert plan.acts == (Start(no_gpu, 0, Placement(node)),)
+    assert waits in told_of(plan)
+    assert not invariants.check(snapshot, plan)
     assert kube.pod(workload_id).state is PodState.RUNNING

@@ -116,6 +116,35 @@ def test_nodes_kept_for_gpus_by_a_taint_take_who_asks_for_one_and_nobody_else(st
     until(lambda: taint in str(client.call(calls.workload("team-a", "none")).reason), "why the third waits")
 
 
+def has_gpus(cluster: Cluster, node: str, count: int) -> None:
+    room = {"nvidia.com/gpu": str(count)}
+    patch = json.dumps({"status": {"allocatable": room, "capacity": room}})
+    cluster.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_a_node_of_which_a_gpu_broke_under_what_runs_there_holds_up_nobody_else(start: Start, cluster: Cluster, namespace: str) -> None:
+    nodes = sorted(node["metadata"]["name"] for node in cluster.get("nodes", "-l", f"{ENDS_WITH_TEST}={namespace}")["items"])
+    one = start("first", "team-a=32")
+    until(lambda: is_ready(one), "the scheduler being ready")
+    client, there = one.client(), f"{namespace}-team-a"
+    for name in ("eight", "other"):
+        client.call(calls.submit(job(namespace, name, gpu_millis=8000)))
+    until(lambda: status(one, "eight") == status(one, "other") == "Running", "both running")
+    where = {pod["metadata"]["labels"]["hotdesk.io/workload"]: pod["spec"]["nodeName"] for pod in cluster.get("pods", "-n", there)["items"]}
+    assert sorted(where.values()) == nodes
+    has_gpus(cluster, where["eight"], 7)
+    until(
+        lambda: max(node.gpus for node in client.call(calls.nodes()).items if node.name == where["eight"]) == 7, "the scheduler knowing it"
+    )
+    client.call(calls.submit(job(namespace, "no-gpu", gpu_millis=0)))
+    until(lambda: status(one, "no-gpu") == "Running", "what asks for no GPU running")
+    client.call(calls.delete("team-a", "other"))
+    client.call(calls.submit(job(namespace, "one", gpu_millis=1000)))
+    until(lambda: status(one, "one") == "Running", "the next one running on the other node")
+    assert status(one, "eight") == "Running"
+    assert is_ready(one)
+
+
 def test_when_the_leader_is_killed_the_other_replica_goes_on(start: Start, namespace: str) -> None:
     one = start("first")
     until(lambda: is_ready(one), "the scheduler being ready")
