@@ -170,6 +170,29 @@ async def test_a_pass_that_fails_is_shown_and_tried_again() -> None:
         assert state_of(engine, "one") is PodState.RUNNING
 
 
+async def test_a_pass_that_keeps_failing_is_tried_again_when_something_changes_not_when_its_back_off_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "FIRST_BACK_OFF_S", 0.05)
+    monkeypatch.setattr(module, "MAX_BACK_OFF_S", 3600.0)
+    engine = desks.fake_engine()
+    tries, broken = 0, True
+
+    def sometimes(*arguments: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if broken:
+            raise RuntimeError("a bug")
+        return decide(*arguments)
+
+    async with looping(engine, decide=sometimes) as loop:
+        await desks.until(lambda: tries >= 8)  # the next pause is 6.4 s, and each one twice the last
+        broken = False
+        await submitted(engine, "one")
+        await desks.until(lambda: state_of(engine, "one") is PodState.RUNNING, within_s=3)
+        assert loop.problem is None
+
+
 async def test_kept_places_that_no_plan_can_live_with_are_given_up() -> None:
     engine = desks.fake_engine()
     await submitted(engine, "stuck")

@@ -171,12 +171,17 @@ class Loop:
                 log.exception("loop.pass_failed")
                 self.problem = f"The last scheduling pass failed: {type(error).__name__}: {error}"
                 back_off_s = min(MAX_BACK_OFF_S, back_off_s * 2 or FIRST_BACK_OFF_S)
-                await asyncio.sleep(back_off_s)
+                await asyncio.sleep(FIRST_BACK_OFF_S)
+                await self._pause(back_off_s - FIRST_BACK_OFF_S)  # what changes may be what it failed by
                 continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):  # wait_for would swallow a stop() in the moment of a wake()
-                    await self._wake.wait()
+            await self._pause(pause_s)
             await asyncio.sleep(self._breath_s)  # a quarter of the time is for deciding; the rest answers requests
+
+    async def _pause(self, most_s: float) -> None:
+        """Until something wakes it, or so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):  # wait_for would swallow a stop() in the moment of a wake()
+                await self._wake.wait()
 
     def _pause_s(self) -> float:
         due = [at for at in (self._not_before, self._deadline(), self._verbs.retry_at()) if at is not None]
