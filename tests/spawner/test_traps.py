@@ -13,7 +13,7 @@ def test_every_trap_names_tests_that_there_are() -> None:
     there = {
         name for file in TESTS.rglob("test_*.py") for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)
     }
-    assert len(rows) == 11
+    assert len(rows) > 11
     for row in rows:
         named = set(re.findall(r"`(test_\w+)`", row))
         assert named, row
