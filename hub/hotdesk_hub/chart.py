@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hotdesk_api.units import parse_duration_s
+from jupyterhub.app import JupyterHub
+from traitlets import TraitError
 from traitlets.config.loader import LazyConfigValue
 
 from hotdesk_hub import on_cluster, roles
@@ -105,14 +107,22 @@ def _let_in(c: Any) -> None:
 def _administer(c: Any) -> None:
     """Who was named, for any log-in or this one; otherwise our own has ADMIN. In another one, whoever calls himself that is not ours."""
     is_ours = c.JupyterHub.authenticator_class == _OURS
-    log_ins = [c[name] for name in c if name.endswith("Authenticator") and (is_ours or name != "SharedPasswordAuthenticator")]
-    named = [section for section in log_ins if "admin_users" in section]
+    named = [c[name] for name in _sections_of(c.JupyterHub.authenticator_class) if name in c and "admin_users" in c[name]]
     admins = set().union(*(_people(section.admin_users) for section in named)) or ({ADMIN} if is_ours else set())
     for section in named:
         section.admin_users = admins  # in each: that of a class wins over Authenticator's
     for role in c.JupyterHub.load_roles:
         if role["name"] == roles.ADMINS:
             role["users"] = sorted({*role.get("users", ()), *admins})
+
+
+def _sections_of(log_in: Any) -> Sequence[str]:
+    """Those that JupyterHub reads for it: what is left of another log-in names people of that one."""
+    try:
+        sections: Sequence[str] = JupyterHub.authenticator_class.validate(None, log_in).section_names()
+    except (ImportError, AttributeError, TraitError):  # JupyterHub will say so
+        return ["Authenticator"]
+    return sections
 
 
 def _people(named: Any) -> set[str]:

@@ -203,6 +203,20 @@ def test_admins_of_another_log_in_are_those_named_for_it_and_for_all(tmp_path: P
     assert (sorted(PAMAuthenticator(config=c).admin_users), _managers(c)) == (["carla", "dora"], ["carla", "dora"])
 
 
+@pytest.mark.parametrize("log_in", ["dummy", "google"], ids=["installed", "not installed here"])
+def test_admins_of_a_log_in_that_is_not_in_use_are_nobody_special(log_in: str, tmp_path: Path) -> None:
+    """Whoever has that name at the one in use is somebody else."""
+    config = {
+        "JupyterHub": {"authenticator_class": log_in},
+        "Authenticator": {"admin_users": ["carla"]},
+        "GitHubOAuthenticator": {"admin_users": ["bob"]},
+    }
+    c = _configured({"hub": {"config": config}}, tmp_path)
+    (role,) = (role for role in c.JupyterHub.load_roles if role["name"] == roles.ADMINS)
+    assert (role["users"], c.Authenticator.admin_users) == (["carla"], {"carla"})
+    assert c.GitHubOAuthenticator.admin_users == ["bob"]
+
+
 def test_home_of_who_is_deleted_is_left_to_the_project_whatever_the_hub_may(tmp_path: Path) -> None:
     assert _spawner(_configured({}, tmp_path)).delete_pvc is False
 
