@@ -17,7 +17,9 @@ from hotdesk_hub.config import ADMIN
 def take_back(c: Any) -> None:
     """Before JupyterHub opens its database, which then gives it again to whom `c` names."""
     options = c.JupyterHub.get("db_kwargs", {})
-    engine = create_engine(c.JupyterHub.db_url, **(options.get_value({}) if isinstance(options, LazyConfigValue) else options))
+    url: str = c.JupyterHub.db_url
+    url = url if "://" in url else f"sqlite:///{url}"  # JupyterHub takes the name of a file too
+    engine = create_engine(url, **(options.get_value({}) if isinstance(options, LazyConfigValue) else options))
     users, roles, held = (orm.Base.metadata.tables[name] for name in ("users", "roles", "user_role_map"))
     with engine.begin() as database:
         if not inspect(database).has_table(held.name):

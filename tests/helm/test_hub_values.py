@@ -290,6 +290,14 @@ async def test_admin_of_the_first_log_in_is_nobody_special_once_another_is_chose
     assert await _administrators({"hub": {**another, "admins": ["admin"]}}, tmp_path) == {"admin", "carla"}
 
 
+async def test_hub_starts_on_a_database_that_is_named_by_its_file_alone(tmp_path: Path) -> None:
+    """As JupyterHub takes it."""
+    file = tmp_path / "own.sqlite"
+    values = {"hub": {"config": {"JupyterHub": {"db_url": str(file)}}}}
+    assert await _administrators(values, tmp_path) == await _administrators(values, tmp_path) == {"admin"}
+    assert file.exists()
+
+
 @pytest.mark.parametrize("section", ["KubeSpawner", "Spawner", "HotdeskKubeSpawner"])
 def test_what_the_operator_appends_to_a_list_is_there_once(section: str, tmp_path: Path) -> None:
     """The API server refuses a pod with two containers of one name."""
