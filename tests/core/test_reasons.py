@@ -512,8 +512,9 @@ def something_not_counted_is_in_use_everywhere() -> Reason:
 
 @golden(
     ReasonCode.NODES_EXCLUDED,
-    "No node may take it: 2 of 2 nodes do not have 5Ti of ephemeral-storage free. There is not enough even when nothing runs: ask for less "
-    "than 5Ti of ephemeral-storage, or an admin adds a node that has it. As it is submitted, it can only wait for a node that it may use.",
+    "No node may take it: 2 of 2 nodes do not have 5Ti of ephemeral-storage free. Even when nothing runs there is not 5Ti of "
+    "ephemeral-storage: ask for less of it, or an admin adds a node that has it. As it is submitted, it can only wait for a node that "
+    "it may use.",
 )
 def there_is_not_so_much_of_something_not_counted() -> Reason:
     world = World(*with_names("n1", "n2"), a=2)

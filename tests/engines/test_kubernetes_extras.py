@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 from hotdesk_api.models import WorkloadSpec
-from hotdesk_scheduler.core.model import Kind, Node, Placement, Pod, PodRequest, PodState, Resources, Scarce, Workload
+from hotdesk_scheduler.core.model import GpuRequest, Kind, Node, Placement, Pod, PodRequest, PodState, Resources, Scarce, Workload
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes.book import Book
 from hotdesk_scheduler.engines.kubernetes.entry import Entry, Member
@@ -92,7 +93,7 @@ def gang(pods: int, least: int, running: int = 0) -> Workload:
         (gang(1, 1), {"n1": 1, "n2": 0}, (Scarce("1 rdma/hca", ("n2",)),)),
         (gang(1, 1), {"n1": 0, "n2": 0}, (Scarce("1 rdma/hca", ("n1", "n2"), could=False),)),
         (gang(3, 3), {"n1": 2, "n2": 1}, ()),
-        (gang(3, 3), {"n1": 1, "n2": 1}, (Scarce("1 rdma/hca", ("n1", "n2"), could=False),)),
+        (gang(3, 3), {"n1": 1, "n2": 1}, (Scarce("1 rdma/hca for each of 3 pods", ("n1", "n2"), could=False),)),
         (gang(3, 2), {"n1": 1, "n2": 1}, ()),
         (gang(3, 3, running=1), {"n1": 1, "n2": 1}, ()),
     ],
@@ -103,8 +104,8 @@ def test_a_gang_finds_enough_for_as_many_as_start_together_or_nothing(
     assert extras(**there).scarce(workload, dict.fromkeys(range(len(workload.pods)), HCA)) == said
 
 
-def waiting(book: Book, name: str) -> Entry:
-    workload = Workload(name, name, "team-a", Kind.TRAIN, pods=(Pod(0, PodRequest()),))
+def waiting(book: Book, name: str, gpus: int = 0) -> Entry:
+    workload = Workload(name, name, "team-a", Kind.TRAIN, pods=(Pod(0, PodRequest(GpuRequest(whole=gpus))),))
     entry = Entry("s", name, 0, workload, WorkloadSpec(name=name, project="team-a", image="x"), is_claimed=True)
     book.add(entry)
     book.join(entry, 0, Member(name, name, extras=HCA))
@@ -134,6 +135,43 @@ def test_who_waits_is_told_of_what_others_take_and_give_back_and_nothing_once_it
     book.extras.put_node("n1", None)
     book.changed(Change("removed"))
     assert book.snapshot().workloads == ()
+
+
+def runs(book: Book, name: str, *, preemptible: bool, holds: bool = True) -> None:
+    """On a whole GPU of n1."""
+    request = PodRequest(GpuRequest(whole=1))
+    pods = (Pod(0, request, PodState.RUNNING, Placement("n1", 1)),)
+    workload = Workload(name, name, "team-a", Kind.TRAIN, pods=pods, preemptible=preemptible)
+    book.add(Entry("s", name, 0, workload, WorkloadSpec(name=name, project="team-a", image="x"), is_claimed=True))
+    book.join(book.entry(name), 0, Member(name, name, extras=HCA if holds else ()))
+    seen = replace(pod(name, "n1"), uses=Resources(1000), extras=HCA if holds else ())
+    book.see(("s", name), seen)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "asks", "is_lacking"),
+    [
+        ({"preemptible": True}, {"preemptible": True}, 1, False),
+        ({"preemptible": True}, {"preemptible": False}, 1, False),
+        ({"preemptible": False}, {"preemptible": False}, 1, True),
+        ({"preemptible": True}, {"preemptible": True, "holds": False}, 1, True),  # the other one may be the one that is stopped
+        ({"preemptible": True}, {"preemptible": True}, 0, True),  # it would start beside them
+        ({"preemptible": True}, None, 1, True),  # a GPU is free: it would start there now
+    ],
+)
+def test_what_can_be_stopped_where_no_gpu_is_free_keeps_nobody_from_his_right(
+    first: dict[str, bool], second: dict[str, bool] | None, asks: int, is_lacking: bool
+) -> None:
+    book = Book(version=1)
+    book.put_node(Node("n1", gpus=2))
+    entry = waiting(book, "w", gpus=asks)
+    runs(book, "one", **first)
+    if second is not None:
+        runs(book, "two", **second)
+    has = sum(one is not None and one.get("holds", True) for one in (first, second))
+    book.extras.put_node("n1", {"rdma/hca": has})
+    book.snapshot()
+    assert bool(entry.workload.scarce) is is_lacking
 
 
 @pytest.mark.parametrize("seed", range(20))

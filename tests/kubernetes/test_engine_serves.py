@@ -315,8 +315,14 @@ def test_a_pod_that_no_node_can_keep_says_what_to_do_and_those_for_one_port_run_
     put("rdma", {"name": "c", "image": "x", "resources": {"limits": {"test.hotdesk.io/none": "1"}}})
     for index in range(len(nodes) + 1):
         put(f"port{index}", {"name": "c", "image": "x", "ports": [{"containerPort": 8080, "hostPort": 8080}]})
-    until(lambda: "ask for less than 5Ti of ephemeral-storage, or an admin adds a node" in said("disk"), "the disk being told of")
-    until(lambda: "ask for less than 1 test.hotdesk.io/none, or an admin adds a node" in said("rdma"), "the device being told of")
+    until(
+        lambda: "there is not 5Ti of ephemeral-storage: ask for less of it, or an admin adds a node" in said("disk"),
+        "the disk being told of",
+    )
+    until(
+        lambda: "there is not 1 test.hotdesk.io/none: ask for less of it, or an admin adds a node" in said("rdma"),
+        "the device being told of",
+    )
     until(lambda: any("host port 8080/TCP when pods that hold it end" in said(f"port{i}") for i in range(len(nodes) + 1)), "the last one")
     pods = cluster.get("pods", "-n", space)["items"]
     placed = [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]

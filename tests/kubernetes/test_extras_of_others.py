@@ -34,7 +34,7 @@ async def test_of_two_pods_sent_to_one_node_that_ask_for_its_port_one_is_bound_a
         await kube.start(uid, placement=FIRST)
     await kube.until(uids[0], PodState.RUNNING)
     await eventually(lambda: kube.pod(uids[1]).state is PodState.PENDING, "the second one waiting again")
-    said = "Another pod was quicker: node dgx1-1 does not have host port 8080/TCP free any more. It waits for another place."
+    said = "Node dgx1-1 does not have host port 8080/TCP for every pod that was sent there. It waits for another place."
     assert [change.sentence for change in changes if change.kind == "failed_verb"] == [said]
     found = next(one for one in kube.engine.snapshot().workloads if one.id == uids[1])
     assert [(one.what, "dgx1-1" in one.lacking, "dgx1-2" in one.lacking) for one in found.scarce] == [("host port 8080/TCP", True, False)]

@@ -92,7 +92,7 @@ def where_it_is_free(scarce: Sequence[Scarce], nodes: Sequence[Node]) -> str:
         elif one.could:
             said.append(f"It gets {one.what} when pods that hold it end; none is stopped for that.")
         else:
-            said.append(f"There is not enough even when nothing runs: ask for less than {one.what}, or an admin adds a node that has it.")
+            said.append(f"Even when nothing runs there is not {one.what}: ask for less of it, or an admin adds a node that has it.")
     return " ".join(said)
 
 

@@ -163,6 +163,7 @@ class Loop:
         back_off_s = 0.0
         while True:
             self._wake.clear()
+            begun = time.perf_counter()
             try:
                 await self.run_pass()
                 self.problem, back_off_s = self._verbs.problem, 0.0
@@ -171,8 +172,9 @@ class Loop:
                 log.exception("loop.pass_failed")
                 self.problem = f"The last scheduling pass failed: {type(error).__name__}: {error}"
                 back_off_s = min(MAX_BACK_OFF_S, back_off_s * 2 or FIRST_BACK_OFF_S)
-                await asyncio.sleep(FIRST_BACK_OFF_S)
-                await self._pause(back_off_s - FIRST_BACK_OFF_S)  # what changes may be what it failed by
+                breath_s = max(FIRST_BACK_OFF_S, BREATHS * (time.perf_counter() - begun))
+                await asyncio.sleep(breath_s)
+                await self._pause(back_off_s - breath_s)  # what changes may be what it failed by
                 continue
             await self._pause(pause_s)
             await asyncio.sleep(self._breath_s)  # a quarter of the time is for deciding; the rest answers requests

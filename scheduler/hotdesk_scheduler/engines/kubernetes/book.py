@@ -27,7 +27,7 @@ from hotdesk_scheduler.core.model import (
 from hotdesk_scheduler.engines.base import Change
 from hotdesk_scheduler.engines.kubernetes import devices
 from hotdesk_scheduler.engines.kubernetes.entry import Entry, Member
-from hotdesk_scheduler.engines.kubernetes.extras import Extras
+from hotdesk_scheduler.engines.kubernetes.extras import Amounts, Extras
 from hotdesk_scheduler.engines.kubernetes.manifests import pod_name
 from hotdesk_scheduler.engines.kubernetes.observe import Seen
 from hotdesk_scheduler.engines.kubernetes.statuses import Held
@@ -190,6 +190,7 @@ class Book:
     def _recount_where(self, seen: Seen | None) -> None:
         if seen is not None and seen.node:
             self._stale_nodes.add(seen.node)
+            self.extras.is_stale |= bool(self._asking)
 
     def seen_of(self, entry: Entry, pod: Pod) -> Seen | None:
         """The object of a pod of a workload."""
@@ -308,14 +309,25 @@ class Book:
 
     def _renew_scarce(self) -> bool:
         """Of workloads that wait: which nodes have too little of what the core does not count; whether that is any news."""
-        self.extras.begin()
+        self.extras.begin(self._would_come_back)
         news = False
         for entry in [self.entries[workload_id] for workload_id in self._asking]:
+            if not any(pod.state is PodState.PENDING for pod in entry.workload.pods):
+                continue
             scarce = self.extras.scarce(entry.workload, {index: one.extras for index, one in entry.members.items()})
-            if scarce != entry.workload.scarce and any(pod.state is PodState.PENDING for pod in entry.workload.pods):
+            if scarce != entry.workload.scarce:
                 self.put(entry, replace(entry.workload, scarce=scarce))
                 news = True
         return news
+
+    def _would_come_back(self, node: str) -> list[Amounts]:
+        """Where no GPU is free before somebody is stopped: what each that can be would leave. Of shared ones nobody knows."""
+        there = [self.pods[key] for key in self._pods_on.get(node, ())]
+        holding = [seen for seen in there if seen.holds and seen.uses.gpu_millis and not seen.reservation]
+        if node not in self.nodes or sum(seen.uses.gpu_millis for seen in holding) < self.nodes[node].gpus * 1000:
+            return []
+        whose = [(seen, self._whose(seen)) for seen in holding]
+        return [seen.extras for seen, one in whose if one is not None and self.entries[one[0]].workload.preemptible]
 
     def snapshot(self) -> Snapshot:
         is_news = bool(self._stale_nodes) and self.recount()

@@ -7,7 +7,7 @@ sent to one node, so each takes its part there (`take`) before it is bound.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import ROUND_CEILING
 
 from hotdesk_scheduler.core.model import HOLDING, PodState, Scarce, Workload
@@ -67,7 +67,9 @@ class Extras:
         self._taken: dict[str, dict[str, Amounts]] = {}
         self._where: dict[str, str] = {}
         self._sums: dict[str, Counter[str]] = {}
-        self._found: dict[tuple[str, int, int], Scarce | None] = {}
+        self._found: dict[tuple[str, int, int, bool], Scarce | None] = {}
+        self._left_by: Callable[[str], Iterable[Amounts]] = lambda node: ()
+        self._left: dict[str, list[dict[str, int]]] = {}
 
     def put_node(self, node: str, there: Mapping[str, int] | None) -> None:
         """What it has, or that it is gone."""
@@ -106,9 +108,13 @@ class Extras:
 
     def take(self, uid: str, node: str, extras: Amounts) -> str:
         """Its part of a node, before it is bound there. What there is too little of, if anything is: nothing is taken then."""
-        self.give_back(uid)
-        short = next((what_words(name, count) for name, count in extras if self._free(node, name) < count), "")
-        if extras and not short:
+        if self._where.get(uid) != node or self._taken[node].get(uid) != extras:
+            self.give_back(uid)
+        mine = dict(self._taken.get(node, {}).get(uid, ()))
+        short = next((what_words(name, count) for name, count in extras if self._free(node, name) + mine.get(name, 0) < count), "")
+        if short:
+            self.give_back(uid)
+        elif extras:
             self._hold(uid, node, extras)
         return short
 
@@ -120,16 +126,25 @@ class Extras:
     def _has(self, node: str, name: str) -> int:
         return 1 if name.startswith(PORT) else self._there.get(node, {}).get(name, 0)
 
-    def begin(self) -> None:
-        """What was found before holds no more."""
+    def begin(self, left_by: Callable[[str], Iterable[Amounts]] = lambda node: ()) -> None:
+        """What was found before holds no more. `left_by`: what each that has to be stopped before a GPU of a node is free would leave."""
         self.is_stale = False
+        self._left_by = left_by
+        self._left.clear()
         self._found.clear()
+
+    def _comes_back(self, node: str, name: str, count: int) -> int:
+        """Of it, whoever of them is stopped: none if one of them leaves too little."""
+        if node not in self._left:
+            self._left[node] = [dict(one) for one in self._left_by(node)] if self._taken.get(node) else []
+        amounts = [one.get(name, 0) for one in self._left[node]]
+        return sum(amounts) if amounts and min(amounts) >= count else 0
 
     def scarce(self, workload: Workload, asks: Mapping[int, Amounts]) -> tuple[Scarce, ...]:
         """Of what its pods ask for, by index: where too little is free.
 
         In a gang the most that one of them asks for counts for all, and where there is not enough for as many as start together, there is
-        not enough anywhere.
+        not enough anywhere. What can be stopped where no GPU is free keeps nobody from a GPU: its stop frees both.
         """
         waiting = [pod.index for pod in workload.pods if pod.state is PodState.PENDING]
         missing = workload.min_pods - sum(pod.state in HOLDING or pod.state is PodState.SUCCEEDED for pod in workload.pods)
@@ -137,20 +152,24 @@ class Extras:
         for extras in asks.values():
             most |= Counter(dict(extras))
         found = []
+        with_gpus = not any(pod.request.gpu.is_none for pod in workload.pods)
         for name, count in sorted(most.items()):
             asking = sum(name in dict(asks.get(index, ())) for index in waiting)
-            found.append(self._scarce(name, count, max(1, min(asking, missing))))
+            found.append(self._scarce(name, count, max(1, min(asking, missing)), with_gpus))
         return tuple(one for one in found if one is not None)
 
-    def _scarce(self, name: str, count: int, needed: int) -> Scarce | None:
-        key = (name, count, needed)
+    def _scarce(self, name: str, count: int, needed: int, with_gpus: bool) -> Scarce | None:
+        key = (name, count, needed, with_gpus)
         if key not in self._found:
             free = {node: self._free(node, name) for node in self._there}
+            if with_gpus:
+                free = {node: one + self._comes_back(node, name, count) for node, one in free.items()}
             lacking = [node for node in free if free[node] < count]
             if sum(max(0, one) // count for one in free.values()) < needed:
                 lacking = list(free)
             could = sum(self._has(node, name) // count for node in free) >= needed
-            self._found[key] = Scarce(what_words(name, count), tuple(sorted(lacking)), could=could) if lacking else None
+            what = what_words(name, count) + (f" for each of {needed} pods" if needed > 1 else "")
+            self._found[key] = Scarce(what, tuple(sorted(lacking)), could=could) if lacking else None
         return self._found[key]
 
 

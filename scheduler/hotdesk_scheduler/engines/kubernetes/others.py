@@ -28,7 +28,7 @@ PAUSE_S = 10.0
 
 
 class TakenError(Exception):
-    """Another pod was quicker to take something that both ask for and the core does not count."""
+    """What it asks for, and the core does not count, is somebody else's by now."""
 
 
 class Others:
@@ -128,7 +128,7 @@ class Others:
 
     def _take(self, member: Member, node: str) -> None:
         if short := self._book.extras.take(member.uid, node, member.extras):
-            raise TakenError(f"Another pod was quicker: node {node} does not have {short} free any more. It waits for another place.")
+            raise TakenError(f"Node {node} does not have {short} for every pod that was sent there. It waits for another place.")
 
     async def evict(self, entry: Entry, index: int, seconds: int) -> None:
         """With grace; a PodDisruptionBudget may make us wait (429), as for everybody."""
