@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from engine_world import eventually, heard
 from hotdesk_scheduler.core.model import Placement, PodState, Scarce
+from hotdesk_scheduler.core.reasons import ReasonCode, reason
+from hotdesk_scheduler.engines.kubernetes import engine
 from kube_world import Json, Kube
 from others import Others
 
@@ -73,3 +75,16 @@ async def test_a_device_that_comes_to_a_node_is_told_to_who_waits_for_it(kube: K
     await eventually(lambda: name not in scarce()[0].lacking, "its node")
     await kube.start(uid, placement=Placement(name))
     await kube.until(uid, PodState.RUNNING)
+
+
+async def test_where_it_is_free_is_told_anew_when_it_is_elsewhere(kube: Kube, others: Others, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "EXPLAINED_EVERY_S", 0.0)
+    uid = await others.make("asks", containers=[{"name": "theirs", "image": "x", "resources": {"limits": {"test.hotdesk.io/nic": "1"}}}])
+    for sentence in ("Only n1 has it.", "Only n2 has it."):
+        kube.engine.show_holds({uid: reason(ReasonCode.NODES_EXCLUDED, sentence)})
+
+        async def is_told(sentence: str = sentence) -> bool:
+            conditions = (await kube.api.get(f"{others.path}/asks"))["status"].get("conditions", [])
+            return any(one.get("message") == sentence for one in conditions)
+
+        await eventually(is_told, sentence)

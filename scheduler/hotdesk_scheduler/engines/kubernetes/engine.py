@@ -78,6 +78,9 @@ class KubernetesConfig:
         return reserving.Terms(namespace, self.reservation_image or DEFAULT_IMAGE, self.reservation_patience_s, self.namespace)
 
 
+EXPLAINED_EVERY_S = 10.0  # at most, while only the words of a reason change
+
+
 class KubernetesEngine:
     """See `engines.base.Engine`. `open()` waits until this process leads; `lost` is called once when it does not any more."""
 
@@ -222,11 +225,13 @@ class KubernetesEngine:
         return self._book.snapshot()
 
     def show_holds(self, reasons: Mapping[str, Reason]) -> None:
-        """In the condition `Scheduled`; written again only when the main reason is another one."""
+        """In the condition `Scheduled`; written again when the main reason is another one, or what is scarce is elsewhere."""
+        now = time.monotonic()
         for workload_id, entry in self._book.entries.items():
             reason = reasons.get(workload_id)
-            if (entry.hold.code if entry.hold else None) is not (reason.code if reason else None):
-                entry.hold = reason
+            is_another = (entry.hold.code if entry.hold else None) is not (reason.code if reason else None)
+            if is_another or (entry.workload.scarce and reason != entry.hold and now - entry.explained_at > EXPLAINED_EVERY_S):
+                entry.hold, entry.explained_at = reason, now
                 if reason is not None:
                     self._saving.soon(entry)
             elif reason is not None and reason.code is ReasonCode.GANG_INCOMPLETE and reason != entry.hold:

@@ -45,6 +45,7 @@ class Entry:
     broken: dict[int, str] = field(default_factory=dict)
     told: set[int] = field(default_factory=set)
     hold: Reason | None = None
+    explained_at: float = 0.0
     written: object = None
     said: int = NOTHING
     is_saving: bool = False
