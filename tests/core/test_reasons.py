@@ -512,6 +512,17 @@ def something_not_counted_is_in_use_everywhere() -> Reason:
 
 @golden(
     ReasonCode.NODES_EXCLUDED,
+    "No node may take it: 2 of 3 nodes do not have 1 rdma/hca free and 1 is without the labels it asks for (no disk). It gets 1 rdma/hca "
+    "when pods that hold it end; none is stopped for that. As it is submitted, it can only wait for a node that it may use.",
+)
+def something_not_counted_is_free_on_a_node_that_it_may_not_use_anyway() -> Reason:
+    world = World(*with_names("n1", "n2"), node("n3", 2, labels={"disk": "ssd"}), a=2)
+    terms = ((NodeRule("disk", "DoesNotExist", ()),),)
+    return held(world, world.asks("a", 1, node_terms=terms, scarce=(Scarce("1 rdma/hca", ("n1", "n2")),)))
+
+
+@golden(
+    ReasonCode.NODES_EXCLUDED,
     "No node may take it: 2 of 2 nodes do not have 5Ti of ephemeral-storage free. Even when nothing runs there is not 5Ti of "
     "ephemeral-storage: ask for less of it, or an admin adds a node that has it. As it is submitted, it can only wait for a node that "
     "it may use.",

@@ -83,8 +83,4 @@ async def test_where_it_is_free_is_told_anew_when_it_is_elsewhere(kube: Kube, ot
     for sentence in ("Only n1 has it.", "Only n2 has it."):
         kube.engine.show_holds({uid: reason(ReasonCode.NODES_EXCLUDED, sentence)})
 
-        async def is_told(sentence: str = sentence) -> bool:
-            conditions = (await kube.api.get(f"{others.path}/asks"))["status"].get("conditions", [])
-            return any(one.get("message") == sentence for one in conditions)
-
-        await eventually(is_told, sentence)
+        await others.until_told("asks", sentence)

@@ -173,9 +173,9 @@ def reason_for(cluster: Cluster, request: Request) -> Reason:
     """The main reason a request does not start, as the ledger stands after the cycle; and where else it is kept by what it uses."""
     found = _main_reason(cluster, request)
     if (request.workload.volumes or request.workload.scarce) and found.code in _OF_ITS_NODES:
-        nodes = [spot.node for spot in cluster.ledger.spots]
-        lie = unsuitable.where_volumes_lie(request.workload.volumes, nodes)
-        free = unsuitable.where_it_is_free(request.workload.scarce, nodes)
+        spots, otherwise = cluster.ledger.spots, cluster.ledger.eligible_of(replace(request.workload, scarce=()))
+        lie = unsuitable.where_volumes_lie(request.workload.volumes, [spot.node for spot in spots])
+        free = unsuitable.where_it_is_free(request.workload.scarce, [spot.node for spot in spots if spot.order in otherwise])
         return replace(found, sentence=" ".join(filter(None, (found.sentence, lie, free))))
     return found
 

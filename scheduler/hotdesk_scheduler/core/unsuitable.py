@@ -83,7 +83,7 @@ def where_volumes_lie(volumes: Sequence[Volume], nodes: Sequence[Node]) -> str:
 
 
 def where_it_is_free(scarce: Sequence[Scarce], nodes: Sequence[Node]) -> str:
-    """As `where_volumes_lie`, of what is not counted here."""
+    """As `where_volumes_lie`, of what is not counted here; `nodes`: those it may use otherwise."""
     said: list[str] = []
     for one in scarce:
         names = [node.name for node in nodes if node.name not in one.lacking]
