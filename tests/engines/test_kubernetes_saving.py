@@ -131,6 +131,21 @@ async def test_a_status_that_cannot_be_written_now_holds_up_no_other_and_is_writ
         assert not any(one.is_saving for one in stubborn)
 
 
+async def test_what_is_to_be_written_just_when_the_last_writer_ends_is_written() -> None:
+    server, first = Server(), [entry(f"first-{number}", PodState.RUNNING) for number in range(MOST[Rank.STATUS])]
+    second = entry("second", PodState.RUNNING)
+    async with saved(server) as saver:
+
+        def come_with_the_last() -> None:
+            if len(server.written) == len(first):
+                asyncio.get_running_loop().call_soon(saver.soon, second)
+
+        server.meanwhile = come_with_the_last
+        for one in first:
+            saver.soon(one)
+        await server.until(lambda: ("second", "Running") in server.written)
+
+
 async def test_a_status_that_is_refused_is_tried_again_as_long_as_its_resource_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "REFUSED_PAUSE_S", 0.01)
     server, refused, without_status, gone = Server(), *(entry(name, PodState.RUNNING) for name in ("refused", "without-status", "gone"))

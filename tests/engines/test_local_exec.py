@@ -115,7 +115,7 @@ async def test_the_end_of_the_pod_ends_what_was_started_in_it_without_waiting_fo
     await session.read()
     await local.stop(workload_id)
     await local.until(workload_id, PodState.STOPPED)
-    assert not _sleepers("806.5")
+    await eventually(lambda: not _sleepers("806.5"), "the sleepers being gone")
     await _all(session)
 
 

@@ -63,7 +63,6 @@ class Saving:
         if len(self._writers) < MOST[Rank.STATUS]:
             task = asyncio.create_task(self._write_all(), name="save statuses")
             self._writers.add(task)
-            task.add_done_callback(self._writers.discard)
 
     async def now(self, entry: Entry) -> None:
         """`Unavailable` if the API server does not take it in time; it is then written later."""
@@ -112,6 +111,8 @@ class Saving:
                 log.exception("status.not_written workload=%s", entry.workload.id)
             entry.is_saving = False
             self._pauses.pop(entry, None)
+        if (this := asyncio.current_task()) is not None:  # at once: who comes before its end is told would have no writer
+            self._writers.discard(this)
 
     def _pause_s(self, entry: Entry, error: ApiError) -> float:
         """A rule that refuses it may be lifted."""
